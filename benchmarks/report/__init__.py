@@ -1,0 +1,1 @@
+"""A plan for people: one self-contained page (`page.render`), and a table for the terminal (`terminal`)."""

@@ -1,0 +1,73 @@
+"""Provenance: everything that tells one plan from another, as names and values."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...placement.plan import PlanFile, TrafficEntry
+
+
+def facts(plan: PlanFile) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """Return titled groups of (name, value)."""
+    model, machine = plan.model, plan.platform
+    groups = [
+        (
+            "Model",
+            (
+                ("name", model.name),
+                ("experts a layer", f"{model.experts:,}, top-{model.top_k}"),
+                ("bytes of an expert", f"{model.expert_bytes:,.0f}"),
+                ("fingerprint", model.fingerprint),
+            ),
+        ),
+        (
+            "Platform",
+            (
+                ("name", machine.name),
+                ("topology", _topology(plan)),
+                ("memory of a site for a layer", f"{machine.site_capacity_bytes / 2**20:,.1f} MiB"),
+                ("fingerprint", machine.fingerprint),
+            ),
+        ),
+        ("Profile steps", _traffic(plan.profile)),
+    ]
+    if plan.held_out is not None:
+        groups.append(("Held-out steps", _traffic(plan.held_out)))
+    search = (
+        ("family", plan.family),
+        ("solver", plan.solver),
+        ("seed", str(plan.seed)),
+        ("stop", plan.totals.stop.replace("_", " ")),
+        ("budget a layer", _pairs(plan.budget)),
+        ("settings", _pairs(plan.settings)),
+        ("options", _pairs(plan.options) or "none"),
+        ("elapsed", f"{plan.elapsed_s:,.1f} s"),
+    )
+    groups.append(("Search", search))
+    groups.append(("Versions", tuple(sorted(plan.versions.items()))))
+    return tuple(groups)
+
+
+def _topology(plan: PlanFile) -> str:
+    machine = plan.platform
+    shape = f", {machine.rows} by {machine.cols}" if machine.rows else ""
+    return f"{machine.kind.replace('_', ' ')}{shape}, {machine.sites} sites"
+
+
+def _traffic(traffic: TrafficEntry) -> tuple[tuple[str, str], ...]:
+    repeated = ", repeated from other positions" if traffic.repeated else ""
+    return (
+        ("source", traffic.source or "not recorded"),
+        ("steps", f"{traffic.steps:,} of batch {traffic.batch:,}"),
+        ("requests", f"{traffic.requests:,}{repeated}"),
+        ("note", traffic.note or "none"),
+        ("fingerprint", traffic.fingerprint),
+    )
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} = {json.dumps(value)}" for key, value in values.items() if value is not None)

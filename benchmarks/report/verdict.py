@@ -1,0 +1,110 @@
+"""Who is how good, in words: the plan and every baseline on the same steps.
+
+Held-out steps decide wherever there are any; otherwise all is said of the profile, and named so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .scales import TimeFormat, percent, time_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...placement.plan import BaselineEntry, LayerEntry, PlanFile, Scores, Totals
+
+_SAME = 1e-9
+_CLASSIC = "ep"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One solver on the whole plan. `gap` is None where nothing fits; `verdict` compares with the plan."""
+
+    name: str
+    is_plan: bool
+    profile: Scores | None
+    held_out: Scores | None
+    seen: Scores | None
+    gap: float | None
+    stop: str
+    verdict: str
+
+
+def basis(plan: PlanFile) -> str:
+    """Return "held-out" or "profile": the steps that the report speaks of."""
+    return "profile" if plan.totals.held_out is None else "held-out"
+
+
+def seen(plan: PlanFile, entry: Totals | LayerEntry | BaselineEntry) -> Scores | None:
+    """Return an entry's scores on the steps that the report speaks of."""
+    return entry.profile if plan.totals.held_out is None else entry.held_out
+
+
+def rows(plan: PlanFile) -> tuple[Row, ...]:
+    """Return the plan and its baselines, fastest first; those that do not fit come last."""
+    totals = plan.totals
+    bound_s = totals.bound_s
+    mine, stop = seen(plan, totals), totals.stop.replace("_", " ")
+    found = [Row(plan.solver, True, totals.profile, totals.held_out, mine, totals.gap, stop, "the plan")]
+    for name, entry in totals.baselines.items():
+        scores = seen(plan, entry)
+        gap = _gap(entry.profile.objective_s, bound_s) if entry.profile else None
+        verdict = _against(scores, mine)
+        stop = "baseline" if entry.profile else "does not fit"
+        found.append(Row(name, False, entry.profile, entry.held_out, scores, gap, stop, verdict))
+    return tuple(sorted(found, key=lambda row: row.seen.total_s if row.seen else float("inf")))
+
+
+def best_baseline(plan: PlanFile) -> Row | None:
+    """Return the fastest baseline, or None where none fits."""
+    return next((row for row in rows(plan) if not row.is_plan and row.seen), None)
+
+
+def reference(plan: PlanFile) -> str | None:
+    """Name the baseline that the plan is drawn beside: `ep` where it fits, else the slowest."""
+    fitting = [row.name for row in rows(plan) if not row.is_plan and row.seen]
+    if _CLASSIC in fitting:
+        return _CLASSIC
+    return fitting[-1] if fitting else None
+
+
+def comparison(plan: PlanFile) -> str:
+    """Return for example "4.2% less than lpt, the best baseline"; "" where no baseline fits."""
+    best, mine = best_baseline(plan), seen(plan, plan.totals)
+    if best is None or best.seen is None or mine is None:
+        return ""
+    other_s = best.seen.total_s
+    if abs(mine.total_s - other_s) <= _SAME * other_s:
+        return f"the same as {best.name}, the best baseline"
+    if other_s == 0.0:
+        return f"more than {best.name}, the best baseline"
+    change = mine.total_s / other_s - 1.0
+    return f"{percent(abs(change))} {'more' if change > 0 else 'less'} than {best.name}, the best baseline"
+
+
+def ratio(value_s: float, base_s: float) -> float | None:
+    """Return value / base, or None where the base is zero."""
+    return value_s / base_s if base_s > 0.0 else None
+
+
+def times(scores: Iterable[Scores | None]) -> TimeFormat:
+    """Return the one format in which these scores can be compared."""
+    return time_format(max((s.total_s for s in scores if s), default=0.0))
+
+
+def _gap(objective_s: float, bound_s: float) -> float:
+    return max(0.0, 1.0 - bound_s / objective_s) if objective_s > 0.0 else 0.0
+
+
+def _against(scores: Scores | None, plan: Scores | None) -> str:
+    if scores is None or plan is None:
+        return "does not fit"
+    change = scores.total_s - plan.total_s
+    if abs(change) <= _SAME * plan.total_s:
+        return "as fast as the plan"
+    if plan.total_s == 0.0:
+        return "slower than the plan"
+    return f"{percent(abs(change) / plan.total_s)} {'slower' if change > 0 else 'faster'} than the plan"

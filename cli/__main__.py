@@ -1,0 +1,5 @@
+"""`python -m moeplan.cli`."""
+
+from .main import run
+
+run()

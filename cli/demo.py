@@ -1,0 +1,72 @@
+"""`moeplan demo`: a plan from data that ships with moeplan."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..common.errors import BadInput
+from .console import show
+from .options import check_outputs
+from .planning import Job, cores, interrupted, run_job
+from .signals import EXIT_INTERRUPTED
+from .traffic import Replay, read_traffic
+
+TRACE = Path(__file__).parent / "data" / "demo.parquet"
+MODEL, PLATFORM = "olmoe-1b-7b", "spimoe-4x8"
+BATCH, STEPS, SEED = 32, 64, 0
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for trace, plan and report; made where missing.")
+    ] = Path("moeplan-demo"),
+) -> None:
+    """Plan a small synthetic trace in seconds, and see what a plan looks like."""
+    from ..hardware.platform import load_platform
+    from ..placement.channels.planning import Search
+    from ..placement.channels.problem import Settings
+    from ..placement.result import Budget
+    from ..workload.model import load_model
+
+    model, platform = load_model(MODEL), load_platform(PLATFORM)
+    traffic = read_traffic(TRACE, model, Replay(BATCH, STEPS, SEED, held_out=0.5))
+    search = Search(solver="annealing", budget=Budget(time_s=1.0), seed=SEED)
+    trace, plan, report = _outputs(folder)
+    shutil.copyfile(TRACE, trace)
+    layers = traffic.layers(None)
+    document = run_job(
+        Job(model, platform, traffic, layers, search, Settings(), cores(), plan, report)
+    )
+    from ..benchmarks.report.terminal import headline, summary_table
+
+    show(
+        f"{len(layers)} layers of {MODEL} (64 experts, top-8) on {PLATFORM}, batch {BATCH}, synthetic routing",
+        headline(document),
+        summary_table(document),
+        f"plan:   {plan}",
+        f"report: {report} (open it in a browser)",
+        "",
+        "next:",
+        f"  moeplan check {plan} --trace {trace}",
+        f"  moeplan trace stats {trace}",
+        f"  moeplan plan --model {MODEL} --platform {PLATFORM} --trace {trace} --batch 64 --budget 5s",
+        "  moeplan trace import YOURS.npz --model MODEL -o trace.parquet",
+    )
+    if interrupted(document):
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _outputs(folder: Path) -> tuple[Path, Path, Path]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"cannot make the folder {str(folder)!r}: {error.strerror}", fix="name another with -o"
+        ) from error
+    trace, plan, report = folder / "trace.parquet", folder / "plan.json", folder / "report.html"
+    check_outputs({"trace": trace, "plan": plan, "report": report}, {})
+    return trace, plan, report

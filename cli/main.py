@@ -1,0 +1,94 @@
+"""The command line: its verbs, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from ..common.errors import MoeplanError
+from . import trace
+from .check import check
+from .console import fail, show
+from .demo import demo
+from .models import models
+from .plan import plan
+from .platforms import platforms
+from .report import report
+from .signals import stop_on_signals
+from .solvers import solvers
+from .versions import moeplan_version, versions
+
+_EXIT_CODES = """\
+[bold]Exit codes[/bold]
+
+0 ok; 1 a bug of moeplan; 2 wrong usage; 3 bad input; 4 proven infeasible;
+5 nothing found within the budget; 6 an optional library is missing; 130 interrupted
+(the best plan found until then is kept)."""
+
+_VERBS = {
+    "demo": demo,
+    "plan": plan,
+    "report": report,
+    "check": check,
+    "models": models,
+    "platforms": platforms,
+    "solvers": solvers,
+    "versions": versions,
+}
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        show(moeplan_version())
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Place the experts of a Mixture-of-Experts model on hardware, and prove how good the placement is."""
+
+
+def _build() -> typer.Typer:
+    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app.callback(epilog=_EXIT_CODES)(_root)
+    for name, verb in _VERBS.items():
+        app.command(name)(verb)
+    app.add_typer(trace.app(), name="trace", help=trace.__doc__)
+    return app
+
+
+def run(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command line (default: that of the process) and exit with its code."""
+    with stop_on_signals():
+        try:
+            _build()(arguments, prog_name="moeplan")
+        except MoeplanError as error:
+            code = error.exit_code
+            if code == MoeplanError.exit_code:
+                _report_bug(error)
+            else:
+                fail(str(error))
+        except Exception as error:
+            code = MoeplanError.exit_code
+            _report_bug(error)
+        sys.exit(code)
+
+
+def _report_bug(error: Exception) -> None:
+    if os.environ.get("MOEPLAN_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error)
+    fail(
+        f"this is a bug of moeplan: {type(error).__name__}: {error}\n"
+        "fix: report it with the command, what `moeplan versions` prints, and the traceback that "
+        "MOEPLAN_DEBUG=1 shows"
+    )

@@ -1,0 +1,114 @@
+"""From the text of command-line options to values; what cannot be meant raises UsageError."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from ..common.errors import UsageError
+from ..common.files import check_writable
+from ..hardware import units
+
+if TYPE_CHECKING:
+    from ..placement.result import Budget
+
+NumberT = TypeVar("NumberT", int, float)
+
+
+def parse_budget(text: str, gap: float = 0.0) -> Budget:
+    """Parse "2s", "500ms", "20000it", or both kinds joined by a comma, of which the first reached stops."""
+    from ..placement.result import Budget
+
+    time_s: float | None = None
+    iterations: int | None = None
+    for part in (part.strip() for part in text.split(",")):
+        if part.endswith("it") and iterations is None:
+            iterations = _positive(part.removesuffix("it"), text, int)
+        elif not part.endswith("it") and time_s is None:
+            time_s = _positive(part, text, lambda value: units.parse(value, units.TIME))
+        else:
+            raise _no_budget(text)
+    return Budget(time_s=time_s, iterations=iterations, gap=gap)
+
+
+def _positive(part: str, text: str, read: Callable[[str], NumberT]) -> NumberT:
+    try:
+        value = read(part)
+    except (ValueError, UsageError) as error:
+        raise _no_budget(text) from error
+    if value <= 0:
+        raise _no_budget(text)
+    return value
+
+
+def _no_budget(text: str) -> UsageError:
+    return UsageError(
+        f"{text!r} is no budget",
+        where="--budget",
+        allowed="a positive time, a positive whole number of iterations (it), or both",
+        fix="for example --budget 2s, --budget 500ms, --budget 20000it or --budget 2s,20000it",
+    )
+
+
+def parse_layers(text: str, known: tuple[int, ...], owner: str) -> tuple[int, ...]:
+    """Parse absolute layer ids such as "3-5,8" into ascending ids, all out of `known` (those of `owner`)."""
+    from ..workload.model_file import expand_layers
+
+    try:
+        layers = tuple(sorted(set(expand_layers(text.replace(" ", "").split(",")))))
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} names no layers", where="--layers", allowed='ids and ranges, as in "3-5,8"'
+        ) from error
+    strangers = [layer for layer in layers if layer not in known]
+    if strangers or not layers:
+        raise UsageError(
+            f"{owner} has no MoE layer {strangers[0]}" if strangers else f"{text!r} names no layers",
+            where="--layers",
+            allowed=show_layers(known),
+        )
+    return layers
+
+
+def show_layers(layers: tuple[int, ...]) -> str:
+    """Write ids compactly: "0-3,8"."""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and layer == runs[-1][1] + 1:
+            runs[-1][1] = layer
+        else:
+            runs.append([layer, layer])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def parse_solver_options(pairs: list[str]) -> dict[str, object]:
+    """Parse "key=value" pairs; values are numbers, true, false or null where they read as such, else text."""
+    options: dict[str, object] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not key or not equals:
+            raise UsageError(f"{pair!r} is no solver option", where="--option", fix="write --option key=value")
+        if key in options:
+            raise UsageError(f"solver option {key!r} is given twice", where="--option", fix="give it once")
+        try:
+            options[key] = json.loads(text)
+        except json.JSONDecodeError:
+            options[key] = text
+    return options
+
+
+def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
+    """Raise before the work begins where an output cannot be written or would overwrite another file in use.
+
+    Both map the option's name to its path. Raises UsageError or BadInput.
+    """
+    taken = {path.resolve(): name for name, path in inputs.items() if path is not None}
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        other = taken.setdefault(path.resolve(), name)
+        if other != name:
+            raise UsageError(f"{name} and {other} name the same file, {str(path)!r}", fix="choose another name")
+        check_writable(path)

@@ -1,0 +1,134 @@
+"""`moeplan platforms`: the machines that ship, or one with every value and its source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .console import show, show_json, table
+
+if TYPE_CHECKING:
+    from ..hardware.platform import Platform
+    from ..hardware.topology import Topology
+
+_UNIT = re.compile(r"_(bytes_per_s|flop_per_s|bytes|hz|s)(?=\.|$)")
+
+
+def platforms(
+    name: Annotated[str | None, typer.Argument(help="A preset or YAML file, in full.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the machines that ship with moeplan, or show one with every value and its source."""
+    from ..hardware.platform import load_platform, platform_names
+
+    if name is not None:
+        platform = load_platform(name)
+        if json:
+            show_json(_describe(platform))
+        else:
+            rows = ((key, _text(key, value), source) for key, value, source in _sourced(platform))
+            show(platform.description, table((platform.name, "value", "source"), rows, left=3))
+        return
+    known = [load_platform(preset) for preset in platform_names()]
+    if json:
+        show_json({"platforms": [_describe(platform) for platform in known]})
+        return
+    columns = ("platform", "description", "topology", "PIM sites", "of each")
+    show(table(columns, (_row(platform) for platform in known), left=3))
+
+
+def _describe(platform: Platform) -> dict[str, Any]:
+    return {
+        "name": platform.name,
+        "description": platform.description,
+        "fingerprint": platform.fingerprint,
+        "values": {key: {"value": value, "source": source} for key, value, source in _sourced(platform)},
+    }
+
+
+def _row(platform: Platform) -> tuple[object, ...]:
+    topology = platform.topology
+    kind = topology.kind if topology else "single GPU"
+    shape = f"{topology.rows} x {topology.cols} " if topology and topology.rows else ""
+    if platform.pim is None:
+        return platform.name, platform.description, shape + kind, "none", ""
+    sites = topology.sites if topology else 0
+    return platform.name, platform.description, shape + kind, sites, _text("_bytes", platform.site_memory_bytes)
+
+
+def _sourced(platform: Platform) -> Iterator[tuple[str, Any, str]]:
+    """Every value in SI units, by dotted name, with the source that its file gives; "" for a default."""
+    for key, value in _values(platform):
+        yield key, value, _source(platform.sources, key)
+
+
+def _values(platform: Platform) -> Iterator[tuple[str, Any]]:
+    if platform.topology is not None:
+        yield from _topology(platform.topology)
+    if platform.pim is not None:
+        yield "site.memory_bytes", platform.site_memory_bytes
+        yield "site.pseudo_channels", platform.site_pseudo_channels
+        yield from _fields("pim", platform.pim)
+    if platform.gpu is not None:
+        yield from _fields("gpu", platform.gpu)
+
+
+def _topology(topology: Topology) -> Iterator[tuple[str, Any]]:
+    yield "topology.kind", topology.kind
+    if topology.rows:
+        yield "topology.rows", topology.rows
+        yield "topology.cols", topology.cols
+    yield "topology.sites", topology.sites
+    yield "topology.duplex", topology.duplex
+    yield "topology.link_bandwidth_bytes_per_s", _distinct(topology.link_bandwidth_bytes_per_s.tolist())
+    yield "topology.link_latency_s", _distinct(topology.link_latency_s.tolist())
+
+
+def _distinct(values: list[float]) -> float | list[float]:
+    """The value that all links share, or the different ones."""
+    known = sorted(set(values))
+    return known[0] if len(known) == 1 else known
+
+
+def _fields(section: str, part: Any) -> Iterator[tuple[str, Any]]:
+    """Fields of a dataclass, those of nested ones and of mappings included."""
+    for field in fields(part):
+        key, value = f"{section}.{field.name}", getattr(part, field.name)
+        if is_dataclass(value):
+            yield from _fields(key, value)
+        elif isinstance(value, Mapping):
+            yield from ((f"{key}.{name}", item) for name, item in value.items())
+        else:
+            yield key, value
+
+
+def _source(sources: Mapping[str, str], key: str) -> str:
+    """Source of a value; keys of a platform file are names without their unit.
+
+    Links have the sources of whatever the topology's kind calls their bandwidth or latency.
+    """
+    bare = _UNIT.sub("", key)
+    if not bare.startswith("topology.link_"):
+        return sources.get(bare, "")
+    what = bare.rsplit("_", 1)[-1]
+    return "; ".join(source for name, source in sources.items() if re.fullmatch(rf"topology\..*_{what}", name))
+
+
+def _text(key: str, value: Any) -> str:
+    from ..hardware.units import format_bytes, format_s
+
+    if isinstance(value, list):
+        return ", ".join(_text(key, item) for item in value)
+    if not isinstance(value, float):
+        return str(value)
+    if "_per_s" in key:
+        return f"{value / 1e9:,g} G{'FLOP' if 'flop' in key else 'B'}/s"
+    if key.endswith("_hz"):
+        return f"{value / 1e6:g} MHz"
+    if key.endswith("_bytes") and value < float("inf"):
+        return format_bytes(value)
+    return format_s(value) if key.endswith("_s") else f"{value:g}"

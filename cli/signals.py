@@ -1,0 +1,57 @@
+"""Ctrl-C and SIGTERM: the first keeps the best so far where there is one, the second stops at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+EXIT_INTERRUPTED = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[None]:
+    """End the program with exit code 130 on Ctrl-C or SIGTERM, undoing what is half written."""
+    with _handled_by(_stop):
+        yield
+
+
+@contextmanager
+def keep_best_on_signals() -> Iterator[threading.Event]:
+    """Yield an event that the first Ctrl-C or SIGTERM sets; a second one stops the program at once."""
+    interrupt = threading.Event()
+
+    def keep_best(number: int, frame: FrameType | None) -> None:
+        if interrupt.is_set():
+            _stop(number, frame)
+        interrupt.set()
+        _say("interrupted: finishing with the best found so far (once more to stop at once)")
+
+    with _handled_by(keep_best):
+        yield interrupt
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    # Not a KeyboardInterrupt: searches take that as the wish to keep the best.
+    _say("stopped")
+    raise SystemExit(EXIT_INTERRUPTED)
+
+
+def _say(text: str) -> None:
+    # Unbuffered: a handler may run while the main thread is inside a write to sys.stderr.
+    os.write(2, f"\n{text}\n".encode())

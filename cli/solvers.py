@@ -1,0 +1,52 @@
+"""`moeplan solvers`: what can search for a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..common.errors import UsageError, did_you_mean
+from .console import show, show_json, table
+from .plan import FAMILY
+
+if TYPE_CHECKING:
+    from ..placement.registry import SolverInfo
+
+_TRAITS = ("exact", "anytime", "uses_start", "by_iterations")
+
+
+def solvers(
+    family: Annotated[str, typer.Argument(help="Family of problems.")] = FAMILY,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the solvers of a family: traits, options, and the papers that heuristics come from.
+
+    exact: proves optimality, given time. anytime: better with more budget. uses start: begins with the
+    best baseline. by iterations: repeats exactly under an iteration budget.
+    """
+    from ..placement.registry import solvers_of
+
+    known = solvers_of(family)
+    if not known:
+        raise UsageError(f"there is no family {family!r}", fix=did_you_mean(family, [FAMILY]))
+    if json:
+        show_json({"family": family, "solvers": [_describe(info) for info in known.values()]})
+        return
+    columns = ("solver", "what it does", "traits", "options", "published in")
+    show(table(columns, (_row(info) for info in known.values()), left=5, title=f"solvers of {family}"))
+
+
+def _describe(info: SolverInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "summary": info.summary,
+        **{trait: getattr(info, trait) for trait in _TRAITS},
+        "options": list(info.options),
+        "published": info.published,
+    }
+
+
+def _row(info: SolverInfo) -> tuple[str, ...]:
+    traits = ", ".join(trait.replace("_", " ") for trait in _TRAITS if getattr(info, trait))
+    return info.name, info.summary, traits, ", ".join(info.options), info.published

@@ -1,0 +1,105 @@
+"""The decode steps that a plan is made and measured on, from the options that say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ..common.errors import BadInput
+from .options import parse_layers
+
+if TYPE_CHECKING:
+    from ..workload.load import Load
+    from ..workload.model import MoEModel
+    from ..workload.trace import RoutingTrace
+
+SplitBy = Literal["request", "time"]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How a trace becomes decode steps.
+
+    `held_out` is the share of the trace that no solver sees (0.0: nothing), or the path of another trace
+    of the same model; `by` says how a share is chosen.
+    """
+
+    batch: int
+    steps: int
+    seed: int
+    held_out: float | Path
+    by: SplitBy = "request"
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Profile and held-out steps, and where each comes from ("" where nothing is held out)."""
+
+    profile: Load
+    held_out: Load | None
+    sources: tuple[str, str]
+
+    def layers(self, wanted: str | None) -> tuple[int, ...]:
+        """Absolute ids of the layers to plan: those of the trace, or of an option such as "3-5,8".
+
+        Raises UsageError where the trace lacks one, BadInput where the held-out trace does.
+        """
+        known = self.profile.layers
+        layers = known if wanted is None else parse_layers(wanted, known, "the trace")
+        missing = [layer for layer in layers if self.held_out and layer not in self.held_out.layers]
+        if missing:
+            raise BadInput(
+                f"the held-out trace has no layer {missing[0]}",
+                where=self.sources[1],
+                fix="hold out a trace with the same layers, or name those that both have with --layers",
+            )
+        return layers
+
+
+def parse_held_out(text: str) -> float | Path:
+    """Read a share ("0.5"), or the path of another trace."""
+    try:
+        return float(text)
+    except ValueError:
+        return Path(text)
+
+
+def read_traffic(trace: Path, model: MoEModel, how: Replay) -> Traffic:
+    """Read and replay a trace. Raises BadInput where it does not fit the model, or is too short."""
+    from ..workload.replay import split
+
+    whole = _read(trace, model)
+    source = f"{trace.name}: {whole.source}"
+    if how.held_out == 0.0:
+        return Traffic(_replay(whole, how, trace.name), None, (source, ""))
+    if isinstance(how.held_out, Path):
+        other = _read(how.held_out, model)
+        return Traffic(
+            _replay(whole, how, trace.name),
+            _replay(other, how, how.held_out.name),
+            (source, f"{how.held_out.name}: {other.source}"),
+        )
+    profile, held_out = split(whole, how.held_out, by=how.by, seed=how.seed)
+    return Traffic(
+        _replay(profile, how, f"profile part of {trace.name}"),
+        _replay(held_out, how, f"held-out part of {trace.name}"),
+        (source, source),
+    )
+
+
+def _read(path: Path, model: MoEModel) -> RoutingTrace:
+    from ..workload.trace import check_model, read_trace
+
+    trace = read_trace(path)
+    check_model(trace, model)
+    return trace
+
+
+def _replay(trace: RoutingTrace, how: Replay, where: str) -> Load:
+    from ..workload.replay import replay
+
+    try:
+        return replay(trace, batch=how.batch, steps=how.steps, seed=how.seed)
+    except BadInput as error:
+        raise BadInput(error.what, where=where, allowed=error.allowed, fix=error.fix) from error

@@ -1,0 +1,1 @@
+"""The ground floor: errors and files. Knows nothing of experts or machines."""

@@ -1,0 +1,1 @@
+"""Machines: bytes, FLOPs, links, clocks, joules. Has never heard of an expert."""

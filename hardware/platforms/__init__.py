@@ -1,0 +1,197 @@
+"""The file format of platforms; the presets lie beside it.
+
+A file has the sections topology, site, pim and gpu. Every value is a scalar or {value: ..., source: ...};
+the presets give a source for each. Keys are the names of the Python fields without their unit
+("t_rcd: 19.4 ns" is `Pim.t_rcd_s`), because a file writes the unit with the value.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PositiveInt
+
+from ...common.errors import UsageError
+from ...common.spec import Spec
+from .. import units
+from ..topology import Topology, fully_connected, gpu_cluster, mesh, ring, star, torus
+
+
+def _quantity(dimension: units.Dimension) -> BeforeValidator:
+    def convert(value: object) -> float:
+        try:
+            return units.parse(value, dimension)
+        except UsageError as error:
+            raise ValueError(f"{error.what}; write it {error.allowed}") from None
+
+    return BeforeValidator(convert)
+
+
+Seconds = Annotated[float, _quantity(units.TIME)]
+Bytes = Annotated[float, _quantity(units.BYTES)]
+WholeBytes = Annotated[int, _quantity(units.BYTES), Field(gt=0)]
+BytesPerS = Annotated[float, _quantity(units.BYTES_PER_S), Field(gt=0)]
+FlopPerS = Annotated[float, _quantity(units.FLOP_PER_S), Field(gt=0)]
+Hertz = Annotated[float, _quantity(units.HERTZ), Field(gt=0)]
+Efficiency = Annotated[float, Field(gt=0, le=1)]
+
+
+class TopologySpec(Spec, ABC):
+    """A section topology; its kind decides which keys it has."""
+
+    kind: str
+
+    @abstractmethod
+    def build(self) -> Topology:
+        """Return the topology. Raises UsageError where values contradict each other."""
+
+
+class GridSpec(TopologySpec):
+    """Topologies mesh and torus: sites in rows and columns."""
+
+    rows: PositiveInt
+    cols: PositiveInt
+    link_bandwidth: BytesPerS
+    hop_latency: Seconds
+    duplex: str = "full"
+    routing: str = "xy"
+
+    def build(self) -> Topology:  # noqa: D102
+        make = mesh if self.kind == "mesh" else torus
+        return make(
+            self.rows,
+            self.cols,
+            link_bandwidth_bytes_per_s=self.link_bandwidth,
+            hop_latency_s=self.hop_latency,
+            duplex=self.duplex,
+            routing=self.routing,
+        )
+
+
+class FlatSpec(TopologySpec):
+    """Topologies ring, fully_connected and star (around a switch): sites in no grid."""
+
+    sites: PositiveInt
+    link_bandwidth: BytesPerS
+    hop_latency: Seconds
+    duplex: str = "full"
+
+    def build(self) -> Topology:  # noqa: D102
+        makers: dict[str, Callable[..., Topology]] = {
+            "ring": ring,
+            "fully_connected": fully_connected,
+            "star": star,
+        }
+        return makers[self.kind](
+            self.sites,
+            link_bandwidth_bytes_per_s=self.link_bandwidth,
+            hop_latency_s=self.hop_latency,
+            duplex=self.duplex,
+        )
+
+
+class ClusterSpec(TopologySpec):
+    """Topology gpu_cluster: servers of GPUs behind NVLink switches, joined by a network."""
+
+    nodes: PositiveInt
+    gpus_per_node: PositiveInt
+    nvlink_bandwidth: BytesPerS
+    nvlink_latency: Seconds
+    network_bandwidth: BytesPerS | None = None
+    network_latency: Seconds = 0.0
+
+    def build(self) -> Topology:  # noqa: D102
+        return gpu_cluster(
+            self.nodes,
+            self.gpus_per_node,
+            nvlink_bandwidth_bytes_per_s=self.nvlink_bandwidth,
+            nvlink_latency_s=self.nvlink_latency,
+            network_bandwidth_bytes_per_s=self.network_bandwidth,
+            network_latency_s=self.network_latency,
+        )
+
+
+TOPOLOGIES: dict[str, type[TopologySpec]] = {
+    "mesh": GridSpec,
+    "torus": GridSpec,
+    "ring": FlatSpec,
+    "fully_connected": FlatSpec,
+    "star": FlatSpec,
+    "gpu_cluster": ClusterSpec,
+}
+
+
+class SiteSpec(Spec):
+    """What one site of the topology holds."""
+
+    memory: Bytes
+    pseudo_channels: PositiveInt
+    """Lock-step groups; each is a Pim."""
+
+
+class RefreshSpec(Spec):
+    """Fields of pim.Refresh."""
+
+    rule: str
+    interval: Seconds
+    cycle: Seconds
+    guard: Seconds | None = None
+
+
+class PimSpec(Spec):
+    """Fields of pim.Pim; what is left out takes the default there."""
+
+    ranks: PositiveInt
+    bank_groups: PositiveInt
+    banks_per_bank_group: PositiveInt
+    row: WholeBytes
+    column: WholeBytes
+    pu_lanes: PositiveInt
+    pu_clock: Hertz
+    mac_power: Seconds | None = None
+    t_ccd: Seconds
+    t_rcd: Seconds
+    t_rp: Seconds
+    t_ras: Seconds
+    t_rtp: Seconds
+    t_faw: Seconds | None = None
+    command: Seconds | None = None
+    activation: str | None = None
+    faw_banks: PositiveInt | None = None
+    precharge: str | None = None
+    row_policy: str | None = None
+    layout: str | None = None
+    input_write: Seconds
+    input_buffer: Bytes | None = None
+    input_from_bank: bool | None = None
+    activate_under_input: bool | None = None
+    outputs_per_read: PositiveInt | None = None
+    pu_result: WholeBytes | None = None
+    read_width: WholeBytes
+    result_read: Seconds
+    read_under_row_turn: bool | None = None
+    mode_switch: Seconds | None = None
+    refresh: RefreshSpec | None = None
+
+
+class GpuSpec(Spec):
+    """Fields of gpu.Gpu; what is left out takes the default there."""
+
+    memory_bandwidth: BytesPerS
+    memory: Bytes
+    peak: dict[str, FlopPerS]
+    nvlink: BytesPerS
+    memory_efficiency: Efficiency | None = None
+    compute_efficiency: Efficiency | None = None
+    kernel: Seconds | None = None
+
+
+class PlatformSpec(Spec):
+    """A whole file, after sources and base have been taken out. The kind decides the topology's keys."""
+
+    topology: dict[str, Any] | None = None
+    site: SiteSpec | None = None
+    pim: PimSpec | None = None
+    gpu: GpuSpec | None = None

@@ -1,0 +1,86 @@
+"""Simulated annealing over groups, TP factors and swaps (SPIMOE 3.4.1), from the best known start."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..control import Claim, Control
+from ..result import Stop
+from ..search.cooling import temperature, temperatures
+from ..search.random import seeded
+from .anneal_kernel import anneal
+from .greedy import lpt
+from .kernels import evaluate_steps
+from .problem import Decision, problem_of
+
+_SAMPLE = 256
+_CHUNK_S = 0.02
+_FIRST_CHUNK = 256
+
+
+def annealing(control: Control[Decision]) -> Claim:
+    """Anneal until the budget is spent; begin at `control.start`, or at LPT where there is none.
+
+    Temperatures follow the share of the budget that is spent, by iterations where those are limited and
+    by time otherwise. The state is rebuilt from the best placement between chunks only when rounding could
+    have crept in, every 64 chunks.
+    """
+    problem = problem_of(control)
+    tables, risk = problem.tables, problem.risk
+    if control.best is None:
+        lpt(control)
+        control.iterations = 0
+    if control.best is None or control.best_cost is None:
+        return Claim(Stop.CONVERGED)
+    rng, nothing = seeded(control.seed), np.empty(0)
+    best = control.best.group_of.copy()
+    current_s = best_s = control.best_cost.objective_s
+    state = evaluate_steps(tables, best)
+    anneal(tables, state, rng, 0, 0.0, 0.0, risk, current_s, best_s, best, nothing)
+    control.restart_clock()  # the call without moves compiled the kernel
+    sample = np.empty(_SAMPLE)
+    anneal(tables, state, rng, _SAMPLE, 0.0, 0.0, risk, current_s, best_s, best, sample)
+    hot, cold = temperatures(sample[np.isfinite(sample)])
+    chunk, chunks = _FIRST_CHUNK, 0
+    while (stop := control.should_stop()) is None:
+        left = control.iterations_left()
+        size = chunk if left is None else min(chunk, left)
+        begun = time.perf_counter()
+        known_s = best_s
+        warm, cool = _ends(control, hot, cold, size)
+        current_s, best_s = anneal(
+            tables, state, rng, size, warm, cool, risk, current_s, best_s, best, nothing
+        )
+        control.iterations += size
+        if best_s < known_s:
+            control.offer(Decision(best))
+        else:
+            control.tick()
+        if control.budget.iterations is None:
+            chunk = _next_chunk(chunk, time.perf_counter() - begun)
+        chunks += 1
+        if chunks % 64 == 0:
+            state = evaluate_steps(tables, state.group_of)
+            current_s = _objective(state.parts, risk)
+    return Claim(stop)
+
+
+def _ends(control: Control[Decision], hot: float, cold: float, size: int) -> tuple[float, float]:
+    """Temperatures at the beginning and the end of the next chunk."""
+    now = control.progress()
+    limit = control.budget.iterations
+    then = min(1.0, (control.iterations + size) / limit) if limit is not None else now
+    return temperature(hot, cold, now), temperature(hot, cold, max(now, then))
+
+
+def _next_chunk(chunk: int, took_s: float) -> int:
+    """Size that takes about `_CHUNK_S`, so that clocks and Ctrl-C are looked at often."""
+    return int(min(4.0, max(0.25, _CHUNK_S / max(took_s, 1e-6))) * chunk) + 1
+
+
+def _objective(parts: NDArray[np.float64], risk: float) -> float:
+    steps = parts.sum(axis=1)
+    return float(steps.mean() + risk * steps.std()) if risk else float(steps.mean())

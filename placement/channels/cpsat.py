@@ -1,0 +1,105 @@
+"""The linear part as a CP-SAT model, in integer ticks."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from ..control import Claim, Control
+from ..problem import Bound
+from ..result import Stop
+from .linear import LinearPart, linear_part
+from .problem import ChannelProblem, Decision, problem_of
+
+#: Ticks of the heaviest coefficient, and of the lightest cluster's weight. Both are rounded down, so the
+#: model never overestimates and its bound stays sound.
+_TICKS, _WEIGHT_TICKS = 1_000_000, 1_000
+_LOOK_S = 0.1
+
+_Variables = dict[tuple[int, int], Any]
+
+
+def cpsat(control: Control[Decision]) -> Claim:
+    """Minimise the linear part with one worker; offer the answer, claim CP-SAT's bound.
+
+    An iteration budget is spent as deterministic time, 1000 iterations a unit. Options: `step_clusters`.
+    """
+    from ortools.sat.python import cp_model
+
+    problem = problem_of(control)
+    part = linear_part(problem, control.options.get("step_clusters"), control.seed)
+    model, x, tick_s = _model(problem, part)
+    if control.best is not None:
+        for (e, g), variable in x.items():
+            model.add_hint(variable, bool(control.best.group_of[e] == g))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = control.seed % 2**31
+    seconds, iterations = control.seconds_left(), control.iterations_left()
+    if seconds is not None:
+        solver.parameters.max_time_in_seconds = max(seconds, 0.01)
+    if iterations is not None:
+        solver.parameters.max_deterministic_time = iterations / 1000.0
+    status = _solve(solver, model, control.interrupt)
+    control.iterations += 1 if iterations is None else iterations
+    if status == cp_model.INFEASIBLE:
+        return Claim(Stop.INFEASIBLE)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        group_of = np.zeros(problem.experts, dtype=np.int32)
+        for (e, g), variable in x.items():
+            if solver.boolean_value(variable):
+                group_of[e] = g
+        control.offer(Decision(group_of))
+    bound = Bound(max(0.0, solver.best_objective_bound) * tick_s, "CP-SAT on the linear part")
+    if status == cp_model.OPTIMAL:
+        return Claim(Stop.CONVERGED, bound)
+    return Claim(control.should_stop() or Stop.TIME_LIMIT, bound)
+
+
+def _solve(solver: Any, model: Any, interrupt: threading.Event) -> Any:
+    """Solve while a second thread watches for an interruption."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_S):
+            if interrupt.is_set():
+                solver.stop_search()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        return solver.solve(model)
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _model(problem: ChannelProblem, part: LinearPart) -> tuple[Any, _Variables, float]:
+    """Return the model, x[e, g], and the seconds that one unit of its objective stands for."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    experts, tables = range(problem.experts), problem.tables
+    x = {(e, g): model.new_bool_var(f"x_{e}_{g}") for e in experts for g in part.choices}
+    for e in experts:
+        model.add_exactly_one(x[e, g] for g in part.choices)
+    rates = [rate_s for m in part.maxima for groups in m.uses.values() for _, rate_s in groups]
+    tick_s = float(max(part.counts.max(), 1.0) * max(rates)) / _TICKS
+    unit = float(part.weight.min()) / _WEIGHT_TICKS
+    objective = []
+    for k, share in enumerate(part.weight):
+        tokens = [(int(e), part.counts[e, k] / tick_s) for e in np.flatnonzero(part.counts[:, k])]
+        for maximum in part.maxima:
+            largest = model.new_int_var(0, _TICKS * problem.experts, f"{maximum.name}_{k}")
+            objective.append(int(share / unit + 1e-6) * largest)
+            for groups in maximum.uses.values():
+                places = [(x[e, g], int(n * rate_s)) for g, rate_s in groups for e, n in tokens]
+                model.add(largest >= cp_model.LinearExpr.weighted_sum(*map(list, zip(*places, strict=True))))
+    model.minimize(sum(objective))
+    for groups in part.maxima[0].uses.values():
+        shards = [(x[e, g], int(tables.shard_bytes[g])) for g, _ in groups for e in experts]
+        total = cp_model.LinearExpr.weighted_sum(*map(list, zip(*shards, strict=True)))
+        model.add(total <= int(tables.capacity_bytes * (1.0 + 1e-9)))
+    return model, x, tick_s * unit

@@ -1,0 +1,124 @@
+"""The linear part as an integer program, by PuLP and its bundled CBC."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import MissingLibrary
+from ..control import Claim, Control
+from ..problem import Bound
+from ..result import Stop
+from .linear import LinearPart, linear_part
+from .problem import ChannelProblem, Decision, problem_of
+
+#: The model is written in microseconds: CBC's tolerances are absolute.
+_UNIT_S = 1e-6
+#: CBC checks to this; a bound gives as much away.
+_TOLERANCE = 1e-6
+
+_Variables = dict[tuple[int, int], Any]
+
+
+def ilp(control: Control[Decision]) -> Claim:
+    """Minimise the linear part; offer the answer, claim CBC's bound.
+
+    An iteration budget counts nodes of the tree. Options: `step_clusters`. Raises MissingLibrary where the
+    bundled CBC does not run on this machine.
+    """
+    import pulp
+
+    problem = problem_of(control)
+    part = linear_part(problem, control.options.get("step_clusters"), control.seed)
+    model, x = _model(problem, part)
+    if control.best is not None:
+        for (e, g), variable in x.items():
+            variable.setInitialValue(int(control.best.group_of[e] == g))
+    with tempfile.TemporaryDirectory(prefix="moeplan-") as folder:
+        log = Path(folder) / "cbc.log"
+        seconds = control.seconds_left()
+        cbc = pulp.PULP_CBC_CMD(
+            msg=False,
+            threads=1,
+            timeLimit=None if seconds is None else max(seconds, 0.01),
+            maxNodes=control.iterations_left(),
+            warmStart=control.best is not None,
+            logPath=str(log),
+            options=[f"randomCbcSeed {control.seed % 2**31}", "timeMode elapsed"],
+        )
+        cbc.tmpDir = folder
+        if not cbc.available():
+            raise MissingLibrary(
+                "the CBC solver that PuLP bundles does not run here", fix="use the solver cpsat"
+            )
+        model.solve(cbc)
+        text = log.read_text() if log.exists() else ""
+    return _conclude(control, model, x, text)
+
+
+def _model(problem: ChannelProblem, part: LinearPart) -> tuple[Any, _Variables]:
+    """Write down the model.
+
+    (a) every expert is on one group; (b) a maximum is at least the time of each of its places in each
+    clustered step; (c) no site holds more than its memory.
+    """
+    import pulp
+
+    model = pulp.LpProblem("channels", pulp.LpMinimize)
+    experts, tables = range(problem.experts), problem.tables
+    x = {(e, g): pulp.LpVariable(f"x_{e}_{g}", cat=pulp.LpBinary) for e in experts for g in part.choices}
+    objective = []
+    for e in experts:
+        model += pulp.lpSum(x[e, g] for g in part.choices) == 1  # (a)
+    for k, weight in enumerate(part.weight):
+        tokens = [(int(e), part.counts[e, k] / _UNIT_S) for e in np.flatnonzero(part.counts[:, k])]
+        for maximum in part.maxima:
+            largest = pulp.LpVariable(f"{maximum.name}_{k}", lowBound=0)
+            objective.append(weight * largest)
+            for groups in maximum.uses.values():  # (b)
+                loads = [(x[e, g], n * rate_s) for g, rate_s in groups for e, n in tokens]
+                model += pulp.LpAffineExpression([(largest, -1.0), *loads]) <= 0
+    model += pulp.lpSum(objective)
+    for groups in part.maxima[0].uses.values():  # (c)
+        share = tables.shard_bytes / tables.capacity_bytes
+        model += pulp.LpAffineExpression([(x[e, g], share[g]) for g, _ in groups for e in experts]) <= 1
+    return model, x
+
+
+def _conclude(control: Control[Decision], model: Any, x: _Variables, log: str) -> Claim:
+    import pulp
+
+    nodes = re.search(r"Enumerated nodes:\s+(\d+)", log)
+    control.iterations += max(1, int(nodes.group(1))) if nodes else 1
+    if model.status == pulp.LpStatusInfeasible:
+        return Claim(Stop.INFEASIBLE)
+    solved = model.sol_status == pulp.LpSolutionOptimal and "Optimal solution found" in log
+    if model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+        decision = _read(problem_of(control), x)
+        # CBC keeps memory to 1e-6 only; what it rounds over the limit is not offered.
+        if problem_of(control).check(decision) is None:
+            control.offer(decision)
+    value = float(pulp.value(model.objective)) if solved else _dual_bound(log)
+    bound = Bound(max(0.0, value * (1.0 - _TOLERANCE)) * _UNIT_S, "integer program (CBC) of the linear part")
+    if solved:
+        return Claim(Stop.CONVERGED, bound)
+    return Claim(control.should_stop() or Stop.TIME_LIMIT, bound)
+
+
+def _read(problem: ChannelProblem, x: _Variables) -> Decision:
+    value = np.zeros((problem.experts, len(problem.groups)))
+    for place, variable in x.items():
+        value[place] = variable.varValue or 0.0
+    return Decision(value.argmax(axis=1).astype(np.int32))
+
+
+def _dual_bound(log: str) -> float:
+    """CBC's proven bound when it stopped early: PuLP does not hand it on, the log has it."""
+    found = re.search(r"^Lower bound:\s+([-+.\deE]+)", log, re.M) or re.search(
+        r"Continuous objective value is ([-+.\deE]+)", log
+    )
+    return float(found.group(1)) if found else 0.0

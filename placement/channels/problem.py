@@ -1,0 +1,305 @@
+"""The question of the `channels` family: a TP factor and a group of channel sites for every expert.
+
+Cost of a decode step (SPIMOE 3.4.1): `J = J_dram + J_noc`. `J_dram` is the busiest site's PIM time, in
+which the tokens of its experts run one after the other as GEMVs. `J_noc` is the sum of four phases
+(SPIMOE 3.3.2): dispatch of activations from the site where a token's attention ran to the sites of its
+experts; the collective around FFN2 inside every group; a ring all-gather over the first cores of the
+activated experts; and the way home of the results. The objective is the mean over decode steps, plus
+`risk` standard deviations where asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ...common.errors import BadInput, ProvenInfeasible, UsageError
+from ...common.files import fingerprint
+from ..problem import Bound, Cost
+from .bound import step_bounds
+from .groups import Groups, tiles
+from .tables import Tables, link_tables, ring_tables, slot_tables
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...hardware.platform import Platform
+    from ...workload.load import Load
+    from ...workload.model import MoEModel
+    from ..control import Control
+
+PART_NAMES = ("dram_s", "dispatch_s", "collective_s", "gather_s", "scatter_s")
+GIB = 2.0**30
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What may be chosen about the question itself.
+
+    `risk`: standard deviations over steps added to the mean. `mode`: how FFN2 is split, by `row`
+    (all-reduce after it), by `col` (all-gather before it), or `auto`: the one that moves fewer bytes,
+    which is `col` where d_moe < d (SPIMOE 3.3.2 selects by that ratio). `layout`: whole outputs per
+    bank (`rows`, as Newton and SPIMOE do) or the fastest split of K over banks (`best`).
+    """
+
+    risk: float = 0.0
+    mode: Literal["auto", "row", "col"] = "auto"
+    layout: Literal["rows", "best"] = "rows"
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.risk < float("inf"):
+            raise UsageError(
+                f"risk must be at least 0 standard deviations, not {self.risk!r}", fix="for example 1.0"
+            )
+        if self.mode not in ("auto", "row", "col"):
+            raise UsageError(f"unknown mode {self.mode!r}", allowed="auto, row, col")
+        if self.layout not in ("rows", "best"):
+            raise UsageError(f"unknown layout {self.layout!r}", allowed="rows, best")
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """Group of every expert: `group_of` [E], int32 ids of the problem's catalogue."""
+
+    group_of: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        fixed = np.array(self.group_of, dtype=np.int32)
+        fixed.flags.writeable = False
+        object.__setattr__(self, "group_of", fixed)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Decision) and np.array_equal(self.group_of, other.group_of)
+
+    def __hash__(self) -> int:
+        return hash(self.group_of.tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelProblem:
+    """One MoE layer on one load. Build it with `channel_problem`."""
+
+    layer: int
+    groups: Groups
+    tables: Tables
+    risk: float
+    fingerprint: str
+    held_out: ChannelProblem | None = None
+    family: str = "channels"
+    baselines: tuple[str, ...] = ("ep", "round_robin", "lpt")
+
+    @property
+    def experts(self) -> int:
+        """Number of routed experts."""
+        return len(self.tables.counts)
+
+    @property
+    def sites(self) -> int:
+        """Number of channel sites."""
+        return len(self.tables.near)
+
+    def step_parts(self, decision: Decision) -> NDArray[np.float64]:
+        """Seconds of every decode step by part, `[S, 5]` in the order of PART_NAMES."""
+        from .kernels import evaluate_steps
+
+        return evaluate_steps(self.tables, decision.group_of).parts
+
+    def evaluate(self, decision: Decision) -> Cost:
+        """Mean step time in parts, and the objective mean + risk * standard deviation over steps."""
+        parts = self.step_parts(decision)
+        steps = parts.sum(axis=1)
+        mean_s = float(steps.mean())
+        means = parts.mean(axis=0)
+        return Cost(
+            total_s=mean_s,
+            objective_s=mean_s + self.risk * float(steps.std()) if self.risk else mean_s,
+            parts={name: float(value) for name, value in zip(PART_NAMES, means, strict=True)},
+        )
+
+    def site_load_s(self, decision: Decision) -> NDArray[np.float64]:
+        """Mean PIM seconds of every site in a decode step, `[N]`."""
+        from .kernels import evaluate_steps
+
+        mean: NDArray[np.float64] = evaluate_steps(self.tables, decision.group_of).load_s.mean(axis=1)
+        return mean
+
+    def lower_bound(self) -> Bound:
+        """Average-load, largest-expert and gather bound of every step on its own, averaged over steps."""
+        return Bound(
+            float(step_bounds(self.tables, self.groups).mean()),
+            "average load, largest expert and gather per step",
+        )
+
+    def check(self, decision: Decision) -> str | None:
+        """Every expert has a group of the catalogue, and no site holds more than its memory."""
+        group_of = decision.group_of
+        if group_of.shape != (self.experts,):
+            return f"{len(group_of)} experts are placed, the layer has {self.experts}"
+        if group_of.min() < 0 or group_of.max() >= len(self.groups):
+            expert = int(np.flatnonzero((group_of < 0) | (group_of >= len(self.groups)))[0])
+            return f"expert {expert} is on group {group_of[expert]}, allowed are 0..{len(self.groups) - 1}"
+        used = self.memory_bytes(decision)
+        site = int(used.argmax())
+        if used[site] > self.tables.capacity_bytes * (1.0 + 1e-9):
+            return (
+                f"site {site} would hold {used[site] / GIB:.3f} GiB of layer {self.layer}, "
+                f"it has {self.tables.capacity_bytes / GIB:.3f} GiB for it"
+            )
+        return None
+
+    def memory_bytes(self, decision: Decision) -> NDArray[np.float64]:
+        """Weight bytes on every site, `[N]`."""
+        g, t = decision.group_of, self.tables
+        width = np.diff(t.group_start)[g]
+        members = np.concatenate([self.groups.sites_of(int(group)) for group in g])
+        bytes_ = np.repeat(t.shard_bytes[g], width)
+        return np.bincount(members, weights=bytes_, minlength=self.sites).astype(np.float64)
+
+    def infeasible(self) -> str | None:
+        """All experts at their least total size do not fit, or one does not fit a site however split."""
+        t = self.tables
+        if t.shard_bytes.min() > t.capacity_bytes:
+            shard = t.shard_bytes.min() / GIB
+            return f"the smallest shard of an expert has {shard:.3f} GiB, more than a site holds"
+        total = self.experts * float((t.shard_bytes * np.diff(t.group_start)).min())
+        room = self.sites * t.capacity_bytes
+        if total > room * (1.0 + 1e-9):
+            return f"{total / GIB:.2f} GiB of experts do not fit in {room / GIB:.2f} GiB"
+        return None
+
+    def sites_of(self, decision: Decision, expert: int) -> tuple[int, ...]:
+        """Sites that hold the shards of one expert, first core first."""
+        return tuple(int(site) for site in self.groups.sites_of(int(decision.group_of[expert])))
+
+    def decision_from_sites(self, sites: list[tuple[int, ...]]) -> Decision:
+        """Rebuild a decision from the sites of every expert.
+
+        Raises BadInput for sites that are no group of the catalogue.
+        """
+        found = [self.groups.find(group) for group in sites]
+        for expert, group in enumerate(found):
+            if group is None:
+                raise BadInput(
+                    f"expert {expert} of layer {self.layer} is on sites {list(sites[expert])}: no channel group",
+                    allowed=f"groups of {', '.join(map(str, self.groups.factors))} neighbouring sites",
+                )
+        return Decision(np.array(found, dtype=np.int32))
+
+
+def problem_of(control: Control[Decision]) -> ChannelProblem:
+    """The problem under solution, as what it is for solvers of this family."""
+    problem = control.problem
+    assert isinstance(problem, ChannelProblem)
+    return problem
+
+
+def channel_problem(
+    model: MoEModel,
+    platform: Platform,
+    load: Load,
+    layer: int,
+    *,
+    held_out: Load | None = None,
+    settings: Settings | None = None,
+) -> ChannelProblem:
+    """Pose the question for one MoE layer (absolute id) of a model on a platform with PIM sites.
+
+    Every layer may use an equal share of a site's memory, after what is not a routed expert has been
+    spread evenly over all sites. Raises BadInput where platform, model and load do not belong together,
+    ProvenInfeasible where the model does not fit.
+    """
+    settings = settings or Settings()
+    _check(model, platform, load, layer)
+    topology, pim = platform.topology, platform.pim
+    assert topology is not None
+    assert pim is not None
+    groups = tiles(topology, largest=min(topology.sites, model.expert_intermediate_size))
+    row_mode = settings.mode == "row" or (
+        settings.mode == "auto" and model.expert_intermediate_size >= model.hidden_size
+    )
+    links = link_tables(topology)
+    token_bytes = model.hidden_size * model.activation_bytes
+    inner_bytes = model.expert_intermediate_size * model.activation_bytes
+    rings = ring_tables(
+        topology, groups, links, row_mode=row_mode, token_bytes=token_bytes, inner_bytes=inner_bytes
+    )
+    token_s = np.array(
+        [_token_s(model, platform, factor, row_mode, settings.layout) for factor in groups.factors]
+    )
+    shard_bytes = model.expert_bytes / np.array(groups.factors, dtype=np.float64)
+    noc = topology.kind != "star"
+
+    def pose(part: Load, beside: ChannelProblem | None) -> ChannelProblem:
+        tokens = np.ascontiguousarray(part.experts[:, :, part.layers.index(layer), :])
+        counts, slot_start, slots = slot_tables(tokens, model.experts)
+        batch = tokens.shape[1]
+        tables = Tables(
+            counts, slot_start, slots,
+            (np.arange(batch) % topology.sites).astype(np.int32),
+            groups.start, groups.sites, groups.factor_of, groups.factor_start,
+            token_s[groups.factor_of], shard_bytes[groups.factor_of],
+            layer_capacity_bytes(model, platform), noc, token_bytes,
+            *links, *rings,
+        )  # fmt: skip
+        key = fingerprint(part.fingerprint, model.fingerprint, platform.fingerprint, layer, vars(settings))
+        return ChannelProblem(layer, groups, tables, settings.risk, key, beside)
+
+    return pose(load, pose(held_out, None) if held_out is not None else None)
+
+
+def layer_capacity_bytes(model: MoEModel, platform: Platform) -> float:
+    """Bytes that one layer's experts may take on one site.
+
+    Raises ProvenInfeasible where the model does not fit.
+    """
+    sites = platform.topology.sites if platform.topology else 0
+    room = platform.site_memory_bytes * sites
+    needed = model.expert_bytes * model.experts * len(model.moe_layers) + model.other_bytes
+    if needed > room:
+        raise ProvenInfeasible(
+            f"{model.name} does not fit on {platform.name}: {(needed - room) / GIB:.1f} GiB are missing",
+            where=f"experts and other weights take {needed / GIB:.1f} GiB, "
+            f"{sites} sites hold {room / GIB:.1f} GiB",
+            fix="take a platform with more memory, or a model with smaller weights",
+        )
+    return (room - model.other_bytes) / sites / len(model.moe_layers)
+
+
+def _token_s(model: MoEModel, platform: Platform, factor: int, row_mode: bool, layout: str) -> float:
+    """PIM seconds of one token on every site of a group; `best` takes the fastest split of K over banks."""
+    pim = platform.pim
+    assert pim is not None
+    splits = [1] if layout == "rows" else [k for k in range(1, pim.banks + 1) if pim.banks % k == 0]
+    return min(
+        pim.expert_s(
+            model.hidden_size,
+            model.expert_intermediate_size,
+            matrices=model.expert_matrices,
+            weight_bytes=model.weight_bytes,
+            activation_bytes=model.activation_bytes,
+            groups=platform.site_pseudo_channels,
+            mode="row" if row_mode else "col",
+            tp=factor,
+            k_banks=k_banks,
+        )
+        for k_banks in splits
+    )
+
+
+def _check(model: MoEModel, platform: Platform, load: Load, layer: int) -> None:
+    if platform.pim is None or platform.topology is None:
+        raise BadInput(
+            f"platform {platform.name!r} has no PIM channel sites to place experts on",
+            fix="take one that has, for example spimoe-4x8",
+        )
+    if load.num_experts != model.experts:
+        raise BadInput(
+            f"the trace has {load.num_experts} experts a layer, {model.name} has {model.experts}",
+            fix=f"take a trace of {model.name}, or name the model of the trace ({load.model})",
+        )
+    if layer not in load.layers:
+        raise BadInput(
+            f"layer {layer} is not in the trace", allowed=f"layers {load.layers[0]}..{load.layers[-1]}"
+        )

@@ -1,0 +1,171 @@
+"""The artifact: a plan as one JSON file that can be read, checked, drawn and handed on.
+
+`plan.schema.json` beside this module is the JSON Schema of the file, for readers in other languages.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ..common.errors import BadInput
+from ..common.files import write_text
+from ..common.spec import Spec, parse, read_mapping
+
+FORMAT = "moeplan.plan"
+VERSION = 1
+SCHEMA = Path(__file__).parent / "plan.schema.json"
+
+
+class Scores(Spec):
+    """Seconds of a decode step, summed over the planned MoE layers where it stands for a whole plan."""
+
+    total_s: float = Field(ge=0, description="mean over decode steps")
+    objective_s: float = Field(
+        ge=0, description="what was minimised: the mean, plus risk standard deviations"
+    )
+    parts: dict[str, float] = Field(description="total_s by part; names end in _s")
+
+
+class Point(Spec):
+    """A point of the anytime curve."""
+
+    iterations: int
+    elapsed_s: float
+    best_s: float
+
+
+class ExpertPlace(Spec):
+    """Where one logical expert lives."""
+
+    tp: int = Field(ge=1, description="tensor-parallel factor: number of sites")
+    sites: tuple[int, ...] = Field(description="site ids, first core first")
+
+
+class BaselineEntry(Spec):
+    """What a published heuristic gets on the same steps."""
+
+    profile: Scores | None = Field(description="null where it finds no feasible placement")
+    held_out: Scores | None
+    held_out_site_load_s: tuple[float, ...] = Field(description="[N] mean PIM seconds of every site")
+
+
+class LayerEntry(Spec):
+    """One MoE layer."""
+
+    layer: int = Field(description="absolute layer id of the model")
+    stop: str
+    iterations: int
+    profile: Scores
+    held_out: Scores | None
+    bound_s: float = Field(description="no placement has a smaller objective on the profile")
+    bound_by: str
+    gap: float = Field(description="(objective - bound) / objective")
+    experts: tuple[ExpertPlace, ...] = Field(description="[E] by logical expert id")
+    site_load_s: tuple[float, ...] = Field(description="[N] mean PIM seconds of every site on the profile")
+    held_out_site_load_s: tuple[float, ...] = Field(description="[N] the same on held-out steps")
+    baselines: dict[str, BaselineEntry]
+    anytime: tuple[Point, ...]
+
+
+class Link(Spec):
+    """A directed link of the machine."""
+
+    source: int
+    target: int
+    bandwidth_bytes_per_s: float
+
+
+class Machine(Spec):
+    """What a picture of the plan needs of the platform."""
+
+    name: str
+    fingerprint: str
+    kind: str
+    rows: int
+    cols: int
+    sites: int
+    links: tuple[Link, ...]
+    site_capacity_bytes: float = Field(description="memory of a site that one layer may use")
+
+
+class ModelEntry(Spec):
+    """The planned model."""
+
+    name: str
+    fingerprint: str
+    experts: int
+    top_k: int
+    expert_bytes: float
+
+
+class TrafficEntry(Spec):
+    """The decode steps that a score was measured on."""
+
+    fingerprint: str
+    source: str
+    batch: int
+    steps: int
+    requests: int
+    repeated: bool = Field(description="requests had to repeat from other starting positions")
+    note: str
+
+
+class Totals(Spec):
+    """Sums over the planned layers."""
+
+    profile: Scores
+    held_out: Scores | None
+    bound_s: float
+    gap: float
+    stop: str
+    baselines: dict[str, BaselineEntry]
+
+
+class PlanFile(Spec):
+    """A whole plan."""
+
+    format: Literal["moeplan.plan"] = "moeplan.plan"
+    version: Literal[1] = 1
+    family: str
+    solver: str
+    seed: int
+    budget: dict[str, float | int | None]
+    settings: dict[str, float | int | str]
+    options: dict[str, Any]
+    model: ModelEntry
+    platform: Machine
+    profile: TrafficEntry
+    held_out: TrafficEntry | None
+    totals: Totals
+    layers: tuple[LayerEntry, ...]
+    warnings: tuple[str, ...]
+    versions: dict[str, str]
+    elapsed_s: float
+
+
+def write_plan(plan: PlanFile, path: str | Path) -> None:
+    """Write a plan atomically. Raises BadInput where `path` cannot be written."""
+    write_text(path, json.dumps(plan.model_dump(mode="json"), indent=1) + "\n")
+
+
+def read_plan(path: str | Path) -> PlanFile:
+    """Read and validate a plan. Raises BadInput that names file and key."""
+    data = read_mapping(path, "plan")
+    if data.get("format") != FORMAT:
+        raise BadInput(f"{str(path)!r} is not a plan of moeplan", where="key 'format'", allowed=FORMAT)
+    if data.get("version") != VERSION:
+        raise BadInput(
+            f"plan {str(path)!r} has version {data.get('version')!r}",
+            allowed=f"version {VERSION}",
+            fix="plan again with this release",
+        )
+    return parse(PlanFile, data, f"plan {str(path)!r}")
+
+
+def plan_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a plan file."""
+    return PlanFile.model_json_schema()

@@ -1,0 +1,119 @@
+"""The solvers that there are, by family and name, each loaded only when it is used.
+
+Reserved names: `auto` is the family's own choice. Third parties add solvers by `register()`, or by an
+entry point of the group `moeplan.solvers` whose object is a `SolverInfo`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from ..common.errors import UsageError, did_you_mean
+from .control import Claim, Control
+
+ENTRY_POINTS = "moeplan.solvers"
+
+
+class Solver(Protocol):
+    """A function that works on `control.problem` under `control` and says how it ended."""
+
+    def __call__(self, control: Control[Any]) -> Claim:
+        """Offer decisions through `control` until it says stop, or there is nothing left to try."""
+
+
+@dataclass(frozen=True)
+class SolverInfo:
+    """A solver's entry: where it lives, and its traits.
+
+    `exact`: proves optimality given time. `anytime`: gets better with more budget. `uses_start`:
+    begins from a given decision. `by_iterations`: an iteration budget makes it repeatable. `options`
+    names what it accepts; `published` is the paper that a heuristic comes from.
+    """
+
+    family: str
+    name: str
+    load: str | Callable[[], Solver]
+    summary: str
+    exact: bool = False
+    anytime: bool = False
+    uses_start: bool = False
+    by_iterations: bool = True
+    published: str = ""
+    options: tuple[str, ...] = ()
+
+    def function(self) -> Solver:
+        """Import and return the solver."""
+        if callable(self.load):
+            return self.load()
+        module, _, name = self.load.partition(":")
+        package = __package__ if module.startswith(".") else None
+        solver: Solver = getattr(importlib.import_module(module, package), name)
+        return solver
+
+
+_BUILT_IN = (
+    SolverInfo("channels", "auto", ".channels.auto:auto",
+               "proves the optimum where the instance is small, anneals otherwise",
+               anytime=True, uses_start=True),
+    SolverInfo("channels", "ep", ".channels.greedy:ep", "contiguous experts, one site each, unsplit",
+               published="expert parallelism, the baseline of SPIMOE figure 14"),
+    SolverInfo("channels", "round_robin", ".channels.greedy:round_robin", "expert e on site e mod N, unsplit"),
+    SolverInfo("channels", "lpt", ".channels.greedy:lpt",
+               "uniform TP, longest processing time first, at the best factor",
+               published="SPIMOE 3.4.1, candidate 3"),
+    SolverInfo("channels", "annealing", ".channels.annealing:annealing",
+               "migrate, change TP, swap; incremental; temperatures from the instance",
+               anytime=True, uses_start=True, published="SPIMOE 3.4.1, SA migration"),
+    SolverInfo("channels", "ilp", ".channels.ilp:ilp",
+               "integer program of the cost's linear part (PuLP, CBC), with its bound",
+               anytime=True, uses_start=True, options=("step_clusters",)),
+    SolverInfo("channels", "cpsat", ".channels.cpsat:cpsat",
+               "CP-SAT model of the cost's linear part, with its bound",
+               anytime=True, uses_start=True, options=("step_clusters",)),
+    SolverInfo("channels", "exact", ".channels.exact:exact",
+               "branch and bound on the whole cost, for small instances",
+               exact=True, anytime=True, uses_start=True),
+)  # fmt: skip
+
+_registered: dict[tuple[str, str], SolverInfo] = {(info.family, info.name): info for info in _BUILT_IN}
+
+
+def register(info: SolverInfo) -> None:
+    """Add a solver. Raises UsageError where the family already has one of that name."""
+    key = (info.family, info.name)
+    if key in _registered:
+        raise UsageError(
+            f"family {info.family!r} already has a solver {info.name!r}", fix="choose another name"
+        )
+    _registered[key] = info
+
+
+def unregister(family: str, name: str) -> None:
+    """Take a registered solver back (tests and notebooks re-register)."""
+    _registered.pop((family, name), None)
+
+
+def solvers_of(family: str) -> dict[str, SolverInfo]:
+    """Return the solvers of a family by name, built-in and third-party."""
+    _load_entry_points()
+    return {info.name: info for info in _registered.values() if info.family == family}
+
+
+def find(family: str, name: str) -> SolverInfo:
+    """Return one solver. Raises UsageError with the closest name where there is none."""
+    known = solvers_of(family)
+    if name not in known:
+        raise UsageError(f"unknown solver {name!r} for {family}", fix=did_you_mean(name, known))
+    return known[name]
+
+
+@cache
+def _load_entry_points() -> None:
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINTS):
+        register(entry.load())

@@ -1,0 +1,1 @@
+"""Kernels and schedules that the families share."""

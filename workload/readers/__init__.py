@@ -1,0 +1,1 @@
+"""Files that other projects write, read into our nouns: one module per origin."""
