@@ -1,0 +1,1 @@
+"""Who is better and how fast: solver comparison, published tables, micro-benchmarks."""

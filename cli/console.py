@@ -40,7 +40,9 @@ def show_json(answer: object) -> None:
     _Answer().out(json.dumps(answer, indent=2, allow_nan=False, default=str), highlight=False)
 
 
-def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, left: int = 1, title: str = "") -> Table:
+def table(
+    columns: Iterable[str], rows: Iterable[Iterable[object]], *, left: int = 1, title: str = ""
+) -> Table:
     """Lay out rows; the first `left` columns hold text, the others numbers."""
     built = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for index, name in enumerate(columns):

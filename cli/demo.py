@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..common.errors import BadInput
+from ..common.files import atomic_path
 from .console import show
 from .options import check_outputs
 from .planning import Job, cores, interrupted, run_job
@@ -36,15 +37,14 @@ def demo(
     traffic = read_traffic(TRACE, model, Replay(BATCH, STEPS, SEED, held_out=0.5))
     search = Search(solver="annealing", budget=Budget(time_s=1.0), seed=SEED)
     trace, plan, report = _outputs(folder)
-    shutil.copyfile(TRACE, trace)
     layers = traffic.layers(None)
-    document = run_job(
-        Job(model, platform, traffic, layers, search, Settings(), cores(), plan, report)
-    )
+    document = run_job(Job(model, platform, traffic, layers, search, Settings(), cores(), plan, report))
+    with atomic_path(trace) as temporary:
+        shutil.copyfile(TRACE, temporary)
     from ..benchmarks.report.terminal import headline, summary_table
 
     show(
-        f"{len(layers)} layers of {MODEL} (64 experts, top-8) on {PLATFORM}, batch {BATCH}, synthetic routing",
+        f"{len(layers)} layers of {MODEL} on {PLATFORM}, batch {BATCH}, synthetic routing",
         headline(document),
         summary_table(document),
         f"plan:   {plan}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, NoReturn
 
 import typer
@@ -25,11 +25,16 @@ from .versions import moeplan_version, versions
 _EXIT_CODES = """\
 [bold]Exit codes[/bold]
 
-0 ok; 1 a bug of moeplan; 2 wrong usage; 3 bad input; 4 proven infeasible;
-5 nothing found within the budget; 6 an optional library is missing; 130 interrupted
-(the best plan found until then is kept)."""
+0    ok
+1    a bug of moeplan (MOEPLAN_DEBUG=1 shows the traceback)
+2    wrong usage
+3    bad input
+4    proven infeasible
+5    nothing found within the budget
+6    an optional library is missing
+130  interrupted; the best plan found until then is written"""
 
-_VERBS = {
+_VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "plan": plan,
     "report": report,

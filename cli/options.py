@@ -89,7 +89,9 @@ def parse_solver_options(pairs: list[str]) -> dict[str, object]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not key or not equals:
-            raise UsageError(f"{pair!r} is no solver option", where="--option", fix="write --option key=value")
+            raise UsageError(
+                f"{pair!r} is no solver option", where="--option", fix="write --option key=value"
+            )
         if key in options:
             raise UsageError(f"solver option {key!r} is given twice", where="--option", fix="give it once")
         try:
@@ -110,5 +112,7 @@ def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None
             continue
         other = taken.setdefault(path.resolve(), name)
         if other != name:
-            raise UsageError(f"{name} and {other} name the same file, {str(path)!r}", fix="choose another name")
+            raise UsageError(
+                f"{name} and {other} name the same file, {str(path)!r}", fix="choose another name"
+            )
         check_writable(path)

@@ -48,12 +48,15 @@ def plan(
     ] = None,
     mode: Annotated[
         Literal["auto", "row", "col"],
-        typer.Option(help="How the second matrix of an expert is split over channels.", rich_help_panel=_INPUT),
+        typer.Option(
+            help="How the second matrix of an expert is split over channels.", rich_help_panel=_INPUT
+        ),
     ] = "auto",
     layout: Annotated[
         Literal["rows", "best"],
         typer.Option(
-            help="Whole outputs per bank (as published), or the fastest split over banks.", rich_help_panel=_INPUT
+            help="Whole outputs per bank (as published), or the fastest split over banks.",
+            rich_help_panel=_INPUT,
         ),
     ] = "rows",
     risk: Annotated[
@@ -64,11 +67,13 @@ def plan(
     budget: Annotated[
         str,
         typer.Option(
-            help="Per layer: 2s, 500ms, 20000it, or 2s,20000it. Iterations repeat exactly.", rich_help_panel=_SEARCH
+            help="Per layer: 2s, 500ms, 20000it, or 2s,20000it. Iterations repeat exactly.",
+            rich_help_panel=_SEARCH,
         ),
     ] = "2s",
     gap: Annotated[
-        float, typer.Option(help="Stop a layer when this gap to the bound is proven.", rich_help_panel=_SEARCH)
+        float,
+        typer.Option(help="Stop a layer when this gap to the bound is proven.", rich_help_panel=_SEARCH),
     ] = 0.0,
     option: Annotated[
         list[str] | None,
@@ -81,14 +86,15 @@ def plan(
         int | None,
         typer.Option(min=1, help="Layers planned side by side (default: cores).", rich_help_panel=_SEARCH),
     ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The plan.", rich_help_panel=_OUTPUT)
-    ] = Path("plan.json"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The plan.", rich_help_panel=_OUTPUT)] = Path(
+        "plan.json"
+    ),
     report: Annotated[
         Path | None, typer.Option(help="Also a report (.html).", rich_help_panel=_OUTPUT)
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.", rich_help_panel=_OUTPUT)
+        bool,
+        typer.Option("--json", help="Print one JSON object instead of a table.", rich_help_panel=_OUTPUT),
     ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No progress bar and no table.", rich_help_panel=_OUTPUT)
@@ -119,7 +125,15 @@ def plan(
     traffic = read_traffic(trace, shapes, how)
     document = run_job(
         Job(
-            shapes, machine, traffic, traffic.layers(layers), search, settings, jobs or cores(), output, report
+            shapes,
+            machine,
+            traffic,
+            traffic.layers(layers),
+            search,
+            settings,
+            jobs or cores(),
+            output,
+            report,
         ),
         quiet=quiet,
     )

@@ -39,16 +39,16 @@ class Job:
 
 def run_job(job: Job, *, quiet: bool = False) -> PlanFile:
     """Plan, write plan and report, and print warnings; the first Ctrl-C writes the best found until then."""
+    from ..benchmarks.report.page import render
     from ..common.files import write_text
     from ..placement.plan import write_plan
 
     with keep_best_on_signals() as interrupt:
         document = _plan(job, interrupt, quiet)
+        page = render(document) if job.report else ""
         write_plan(document, job.output)
         if job.report is not None:
-            from ..benchmarks.report.page import render
-
-            write_text(job.report, render(document))
+            write_text(job.report, page)
     for warning in document.warnings:
         warn(warning)
     if interrupted(document):
@@ -95,6 +95,7 @@ def _plan(job: Job, interrupt: threading.Event, quiet: bool) -> PlanFile:
         search=job.search,
         settings=job.settings,
         source=job.traffic.sources,
+        split=job.traffic.split,
         elapsed_s=time.perf_counter() - begun,
     )
 

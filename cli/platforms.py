@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from ..hardware.platform import Platform
     from ..hardware.topology import Topology
 
+_PREFIXES = (
+    ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3),
+    ("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9), ("p", 1e-12),
+)  # fmt: skip
+_SYMBOLS = {"bytes_per_s": "B/s", "flop_per_s": "FLOP/s", "bytes": "B", "hz": "Hz", "s": "s"}
 _UNIT = re.compile(r"_(bytes_per_s|flop_per_s|bytes|hz|s)(?=\.|$)")
 
 
@@ -57,7 +63,13 @@ def _row(platform: Platform) -> tuple[object, ...]:
     if platform.pim is None:
         return platform.name, platform.description, shape + kind, "none", ""
     sites = topology.sites if topology else 0
-    return platform.name, platform.description, shape + kind, sites, _text("_bytes", platform.site_memory_bytes)
+    return (
+        platform.name,
+        platform.description,
+        shape + kind,
+        sites,
+        _text("_bytes", platform.site_memory_bytes),
+    )
 
 
 def _sourced(platform: Platform) -> Iterator[tuple[str, Any, str]]:
@@ -115,20 +127,19 @@ def _source(sources: Mapping[str, str], key: str) -> str:
     if not bare.startswith("topology.link_"):
         return sources.get(bare, "")
     what = bare.rsplit("_", 1)[-1]
-    return "; ".join(source for name, source in sources.items() if re.fullmatch(rf"topology\..*_{what}", name))
+    return "; ".join(
+        source for name, source in sources.items() if re.fullmatch(rf"topology\..*_{what}", name)
+    )
 
 
 def _text(key: str, value: Any) -> str:
-    from ..hardware.units import format_bytes, format_s
-
+    """Write a value for people, exactly; its key says the unit."""
     if isinstance(value, list):
         return ", ".join(_text(key, item) for item in value)
-    if not isinstance(value, float):
+    unit = _UNIT.search(key)
+    if unit is None or not 0.0 < value < math.inf:
         return str(value)
-    if "_per_s" in key:
-        return f"{value / 1e9:,g} G{'FLOP' if 'flop' in key else 'B'}/s"
-    if key.endswith("_hz"):
-        return f"{value / 1e6:g} MHz"
-    if key.endswith("_bytes") and value < float("inf"):
-        return format_bytes(value)
-    return format_s(value) if key.endswith("_s") else f"{value:g}"
+    if isinstance(value, int):
+        return f"{value} {_SYMBOLS[unit[1]]}"
+    prefix, scale = next((p, s) for p, s in _PREFIXES if value >= s or s == 1e-12)
+    return f"{value / scale:g} {prefix}{_SYMBOLS[unit[1]]}"

@@ -67,9 +67,15 @@ def synth(
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, help="Requests that run side by side; divides --requests (default: all).", rich_help_panel=_KNOBS),
+        typer.Option(
+            min=1,
+            help="Requests that run side by side; divides --requests (default: all).",
+            rich_help_panel=_KNOBS,
+        ),
     ] = None,
-    skew: Annotated[float, typer.Option(help="Spread of the experts' popularity.", rich_help_panel=_KNOBS)] = 0.75,
+    skew: Annotated[
+        float, typer.Option(help="Spread of the experts' popularity.", rich_help_panel=_KNOBS)
+    ] = 0.75,
     skew_spread: Annotated[
         float, typer.Option(help="Spread of the skew over layers.", rich_help_panel=_KNOBS)
     ] = 0.2,
@@ -98,19 +104,13 @@ def synth(
     from ..workload.synthetic import SyntheticRouting, synthesize
     from ..workload.trace import write_trace
 
-    side_by_side = concurrency or requests
-    if tokens % requests or requests % side_by_side:
-        raise UsageError(
-            f"{tokens} tokens cannot be shared among {requests} requests, {side_by_side} side by side",
-            allowed="tokens a multiple of requests, requests a multiple of concurrency",
-            fix=f"for example --tokens {max(1, round(tokens / requests)) * requests} --requests {requests}",
-        )
+    side_by_side = _side_by_side(tokens, requests, concurrency)
     shapes = load_model(model)
     if layers is not None:
         shapes = replace(shapes, moe_layers=parse_layers(layers, shapes.moe_layers, shapes.name))
     check_outputs({"--output": output}, {})
     routing = SyntheticRouting(
-        tokens_per_request=tokens // requests,
+        tokens_per_request=-(-tokens // requests),
         concurrency=side_by_side,
         skew=skew,
         skew_spread=skew_spread,
@@ -125,6 +125,22 @@ def synth(
     trace = synthesize(shapes, tokens=tokens, seed=seed, routing=routing)
     write_trace(trace, output)
     show(_summary(trace, output))
+
+
+def _side_by_side(tokens: int, requests: int, concurrency: int | None) -> int:
+    """Requests that run at a time. Raises UsageError where they cannot come out as asked."""
+    if tokens < requests:
+        raise UsageError(f"{tokens} tokens are too few for {requests} requests", fix="raise --tokens")
+    if concurrency is None or concurrency == requests:
+        return requests
+    if requests % concurrency or tokens % requests:
+        raise UsageError(
+            f"{requests} requests cannot share {tokens} tokens evenly, {concurrency} at a time",
+            where="--concurrency",
+            allowed="requests a multiple of concurrency, tokens a multiple of requests",
+            fix="change one of them, or leave out --concurrency",
+        )
+    return concurrency
 
 
 def stats(
@@ -151,9 +167,15 @@ def stats(
             "top_k": read.top_k,
             "source": read.source,
         }
-        show_json({**described, "replay": by_step.to_dict() | {"note": load.note}, "tokens": by_token.to_dict()})
+        show_json(
+            {**described, "replay": by_step.to_dict() | {"note": load.note}, "tokens": by_token.to_dict()}
+        )
         return
-    show(f"{trace}: {_content(read)}", f"{steps} steps of batch {batch}: {load.note}", _table(read, by_step, by_token))
+    show(
+        f"{trace}: {_content(read)}",
+        f"{steps} steps of batch {batch}: {load.note}",
+        _table(read, by_step, by_token),
+    )
 
 
 def _summary(trace: RoutingTrace, output: Path) -> str:

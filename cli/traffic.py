@@ -10,6 +10,7 @@ from ..common.errors import BadInput
 from .options import parse_layers
 
 if TYPE_CHECKING:
+    from ..placement.plan import Split
     from ..workload.load import Load
     from ..workload.model import MoEModel
     from ..workload.trace import RoutingTrace
@@ -34,11 +35,15 @@ class Replay:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """Profile and held-out steps, and where each comes from ("" where nothing is held out)."""
+    """Profile and held-out steps, where each comes from, and how one trace was split.
+
+    A source is "" where nothing is held out; `split` is ("whole", 0.0) there, and with another trace.
+    """
 
     profile: Load
     held_out: Load | None
     sources: tuple[str, str]
+    split: tuple[Split, float] = ("whole", 0.0)
 
     def layers(self, wanted: str | None) -> tuple[int, ...]:
         """Absolute ids of the layers to plan: those of the trace, or of an option such as "3-5,8".
@@ -85,6 +90,7 @@ def read_traffic(trace: Path, model: MoEModel, how: Replay) -> Traffic:
         _replay(profile, how, f"profile part of {trace.name}"),
         _replay(held_out, how, f"held-out part of {trace.name}"),
         (source, source),
+        (how.by, how.held_out),
     )
 
 

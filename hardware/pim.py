@@ -233,7 +233,7 @@ class Pim:
         """From the first activation of a row to the first MAC on it."""
         if self.activation == "all_bank":
             return self.t_rcd_s
-        windows = max(1, self._window_banks // 4) - 1
+        windows = math.ceil(self._window_banks / 4) - 1
         stagger_s = (self.banks // self._window_banks - 1) * self.command_s
         return windows * self.t_faw_s + stagger_s + self.t_rcd_s
 
@@ -248,9 +248,9 @@ class Pim:
         # The four banks that open first were closed first; tFAW covers tRP of the others.
         return max(commands_s, 4 * self.command_s + self.t_rp_s)
 
-    def mac_interval_s(self, weight_bytes: float) -> float:
-        """Return the time per column: the slowest of column access, power budget and PU."""
-        cycles = math.ceil(self.column_bytes / weight_bytes / self.pu_lanes)
+    def mac_interval_s(self, weight_bytes: float, inputs: float = math.inf) -> float:
+        """Return the time per column of at most `inputs` weights: the slowest of column, power and PU."""
+        cycles = math.ceil(min(inputs, self.column_bytes / weight_bytes) / self.pu_lanes)
         return max(self.t_ccd_s, self.mac_power_s, cycles / self.pu_clock_hz)
 
     def gemv(
@@ -417,9 +417,10 @@ class _Share(NamedTuple):
     def fill(self, elements: int) -> _Fill:
         """Return the work on `elements` inputs, which fit into the buffer."""
         pim, outputs = self.pim, self.outputs
-        mac_s = pim.mac_interval_s(self.weight_bytes)
+        inputs = math.ceil(elements / self.k_banks)
+        mac_s = pim.mac_interval_s(self.weight_bytes, inputs)
         row = pim.row_bytes // pim.column_bytes
-        columns = math.ceil(math.ceil(elements / self.k_banks) * self.weight_bytes / pim.column_bytes)
+        columns = math.ceil(inputs * self.weight_bytes / pim.column_bytes)
         if pim.layout == "packed":
             full, rest = divmod(outputs * columns, row)
             short = int(rest > 0)

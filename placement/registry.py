@@ -61,7 +61,7 @@ _BUILT_IN = (
                anytime=True, uses_start=True),
     SolverInfo("channels", "ep", ".channels.greedy:ep", "contiguous experts, one site each, unsplit",
                published="expert parallelism, the baseline of SPIMOE figure 14"),
-    SolverInfo("channels", "round_robin", ".channels.greedy:round_robin", "expert e on site e mod N, unsplit"),
+    SolverInfo("channels", "round_robin", ".channels.greedy:round_robin", "expert e on site e modulo N"),
     SolverInfo("channels", "lpt", ".channels.greedy:lpt",
                "uniform TP, longest processing time first, at the best factor",
                published="SPIMOE 3.4.1, candidate 3"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from .scales import TimeFormat, percent, ticks
+from .scales import TimeFormat, percent, plain, ticks
 from .svg import figure, lines, rectangles, tag, text
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WIDTH = 900.0
 PART_COLOURS = 8
 _FEW_LAYERS = 6
+_NARROW = 5.0
 
 
 def part_label(name: str) -> str:
@@ -58,16 +59,20 @@ def part_names(bars: Mapping[str, Scores | None]) -> tuple[str, ...]:
 
 
 def loads_chart(series: Mapping[str, Sequence[float]], time: TimeFormat) -> Markup:
-    """Draw sorted site loads: the last series in dark narrow bars, one before it in pale wide ones behind."""
+    """Draw sorted site loads: the last series dark (a line where sites are many) before a pale one."""
     left, top, height, width = 64.0, 26.0, 230.0, WIDTH - 64.0
     marks = ticks(max(max(loads) for loads in series.values()) / time.unit_s)
     scale = height / (marks[-1] * time.unit_s)
     shapes = _grid(marks, left, top, height)
     count = max(len(loads) for loads in series.values())
     pitch = width / count
-    for index, loads in enumerate(series.values()):
+    for index, (name, loads) in enumerate(series.items()):
         own = index == len(series) - 1
-        bar = pitch * (0.42 if own and len(series) > 1 else 0.8)
+        if own and pitch < _NARROW:
+            tops = [(left + rank * pitch, top + height - load * scale) for rank, load in enumerate(loads)]
+            shapes.append(_steps(name, [*tops, (WIDTH, tops[-1][1])], "thick"))
+            continue
+        bar = pitch * (0.42 if own and len(series) > 1 else 1.0 if pitch < _NARROW else 0.8)
         boxes = [
             (left + (rank + 0.5) * pitch - bar / 2, top + height - load * scale, bar, load * scale)
             for rank, load in enumerate(loads)
@@ -92,7 +97,7 @@ def gap_chart(layers: Sequence[LayerEntry]) -> Markup | None:
         return None
     curves = {f"layer {layer.layer}": _curve(layer, most) for layer in layers if layer.anytime}
     total = _total_curve(layers, most)
-    left, top, height, width = 64.0, 20.0, 250.0, WIDTH - 64.0 - 110.0
+    left, top, height, width = 64.0, 20.0, 250.0, WIDTH - 64.0 - 150.0
     marks = ticks(max(gap for curve in [*curves.values(), total] for _, gap in curve))
     decades = math.log10(1 + most)
 
@@ -168,7 +173,7 @@ def _grid(
     """Draw horizontal lines with their values; the last mark is the top."""
     right = WIDTH if width is None else left + width
     at = [top + height * (1 - mark / marks[-1]) for mark in marks]
-    said = [f"{100 * mark:.4g}%" if as_percent else f"{mark:,.4g}" for mark in marks]
+    said = [f"{plain(100 * mark)}%" if as_percent else plain(mark) for mark in marks]
     labels = [text(left - 10, y + 4, word, "tick", "end") for y, word in zip(at, said, strict=True)]
     return [lines([(left, y, right, y) for y in at], "rule"), *labels]
 

@@ -109,7 +109,7 @@ def links_note(machine: Machine) -> str:
 
 
 def _rate(bytes_per_s: float) -> str:
-    return f"{bytes_per_s / 1e9:,.4g} GB/s"
+    return f"{bytes_per_s / 1e9:,.4g}\N{NO-BREAK SPACE}GB/s"
 
 
 def _rows(machine: Machine, cols: int, *, with_links: bool) -> Layout:
@@ -177,8 +177,10 @@ def _links(machine: Machine, places: Layout) -> list[Markup]:
         if a in places.at and b in places.at:
             strokes[rate] += _wire(places, a, b)
     fastest = max(strokes, default=0.0) or 1.0
+    thickest = min(2.25, 0.08 * places.cell)
     return [
-        lines(ends, "link", 1.0 + 2.0 * math.sqrt(rate / fastest)) for rate, ends in sorted(strokes.items())
+        lines(ends, "link", thickest * (0.3 + 0.7 * math.sqrt(rate / fastest)))
+        for rate, ends in sorted(strokes.items())
     ]
 
 

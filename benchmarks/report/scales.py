@@ -8,8 +8,9 @@ from dataclasses import dataclass
 COLOURS = 9
 """Steps of the sequential colour scale: classes q0 (least) to q8 (most) of the style sheet."""
 
-_UNITS = (("ns", 1e-9, 0.0), ("µs", 1e-6, 1e-6), ("ms", 1e-3, 1e-2), ("s", 1.0, 10.0))
-_NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
+_UNITS = (("ns", 1e-9, 0.0), ("µs", 1e-6, 1e-6), ("ms", 1e-3, 1e-1), ("s", 1.0, 10.0))
+_ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
+_ROUND_BINS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,16 @@ def percent(share: float) -> str:
     return f"{share:.2%}" if abs(share) >= 0.0001 else "under 0.01%"
 
 
+def plain(value: float) -> str:
+    """Return a round value for a tick or an edge, without an exponent."""
+    return f"{value:,.6f}".rstrip("0").rstrip(".")
+
+
 def ticks(highest: float, count: int = 5) -> tuple[float, ...]:
     """Return round, evenly spaced values from 0 to at least `highest`, about `count` steps."""
     if highest <= 0.0:
         return (0.0, 1.0)
-    step = _nice_step(highest / count)
+    step = _round_step(highest / count, _ROUND)
     return tuple(i * step for i in range(math.ceil(highest / step - 1e-9) + 1))
 
 
@@ -77,16 +83,16 @@ def bins(lowest: float, highest: float) -> Bins:
     if highest <= 0.0:
         return Bins((0.0, 1.0))
     low = lowest if lowest > 0.5 * highest else 0.0
-    step = _nice_step((highest - low) / COLOURS or highest / COLOURS)
+    step = _round_step((highest - low) / COLOURS or highest / COLOURS, _ROUND_BINS)
     while True:
         first = math.floor(low / step + 1e-9)
-        last = math.ceil(highest / step - 1e-9)
+        last = max(first + 1, math.ceil(highest / step - 1e-9))
         if last - first <= COLOURS:
-            return Bins(tuple(i * step for i in range(first, max(last, first + 1) + 1)))
-        step = _nice_step(step * 1.01)
+            return Bins(tuple(i * step for i in range(first, last + 1)))
+        step = _round_step(step * 1.01, _ROUND_BINS)
 
 
-def _nice_step(least: float) -> float:
-    """Return the smallest of 1, 2, 2.5, 5 times a power of ten that is not below `least`."""
+def _round_step(least: float, multiples: tuple[float, ...]) -> float:
+    """Return the smallest of `multiples` times a power of ten that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(least))
-    return next(nice * power for nice in _NICE if nice * power >= least * (1.0 - 1e-9))
+    return next(multiple * power for multiple in multiples if multiple * power >= least * (1.0 - 1e-9))

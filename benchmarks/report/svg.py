@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
-from .scales import Bins, TimeFormat
+from .scales import Bins, TimeFormat, plain
 
 Box = tuple[float, float, float, float]
 """x, y, width, height."""
@@ -78,7 +78,7 @@ def colour_key(ident: str, bins: Bins, time: TimeFormat) -> Markup:
         for i, colour in enumerate(bins.colours)
     ]
     edges = [
-        text(left + i * step, 28, f"{edge / time.unit_s:,.4g}", "tick", "middle")
+        text(left + i * step, 28, plain(edge / time.unit_s), "tick", "middle")
         for i, edge in enumerate(bins.edges)
     ]
     width = left + step * len(bins.colours)

@@ -33,13 +33,12 @@ def summary_table(plan: PlanFile) -> Table:
 
 
 def headline(plan: PlanFile) -> str:
-    """Return the outcome in one line of plain ASCII digits and words."""
+    """Return the outcome in one line without markup or units beyond ASCII."""
     mine = seen(plan, plan.totals)
     assert mine is not None
-    parts = [_ascii(times([mine]).text(mine.total_s)) + f" on {basis(plan)} steps"]
-    parts += [comparison(plan)] if comparison(plan) else []
-    parts += [f"gap {percent(plan.totals.gap)}"]
-    return ", ".join(parts)
+    beside = f", {comparison(plan)}" if comparison(plan) else ""
+    time = _ascii(times([mine]).text(mine.total_s))
+    return f"{time} on {basis(plan)} steps{beside}; gap {percent(plan.totals.gap)}"
 
 
 def _cells(row: Row, time: TimeFormat, plan: PlanFile) -> tuple[str, ...]:

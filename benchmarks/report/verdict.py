@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...placement.problem import SAME_COST
 from .scales import TimeFormat, percent, time_format
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from ...placement.plan import BaselineEntry, LayerEntry, PlanFile, Scores, Totals
 
-_SAME = 1e-9
 _CLASSIC = "ep"
 
 
@@ -77,17 +77,23 @@ def comparison(plan: PlanFile) -> str:
     if best is None or best.seen is None or mine is None:
         return ""
     other_s = best.seen.total_s
-    if abs(mine.total_s - other_s) <= _SAME * other_s:
-        return f"the same as {best.name}, the best baseline"
-    if other_s == 0.0:
-        return f"more than {best.name}, the best baseline"
-    change = mine.total_s / other_s - 1.0
-    return f"{percent(abs(change))} {'more' if change > 0 else 'less'} than {best.name}, the best baseline"
+    word = {"as fast": "the same as", "faster": "less than", "slower": "more than"}[
+        pace(mine.total_s, other_s)
+    ]
+    share = ratio(abs(mine.total_s - other_s), other_s)
+    return f"{percent(share) + ' ' if share else ''}{word} {best.name}, the best baseline"
 
 
 def ratio(value_s: float, base_s: float) -> float | None:
     """Return value / base, or None where the base is zero."""
     return value_s / base_s if base_s > 0.0 else None
+
+
+def pace(time_s: float, other_s: float) -> str:
+    """Return "faster", "slower", or "as fast": what the first is beside the second."""
+    if abs(time_s - other_s) <= SAME_COST * other_s:
+        return "as fast"
+    return "faster" if time_s < other_s else "slower"
 
 
 def times(scores: Iterable[Scores | None]) -> TimeFormat:
@@ -102,9 +108,8 @@ def _gap(objective_s: float, bound_s: float) -> float:
 def _against(scores: Scores | None, plan: Scores | None) -> str:
     if scores is None or plan is None:
         return "does not fit"
-    change = scores.total_s - plan.total_s
-    if abs(change) <= _SAME * plan.total_s:
+    word = pace(scores.total_s, plan.total_s)
+    if word == "as fast":
         return "as fast as the plan"
-    if plan.total_s == 0.0:
-        return "slower than the plan"
-    return f"{percent(abs(change) / plan.total_s)} {'slower' if change > 0 else 'faster'} than the plan"
+    share = ratio(abs(scores.total_s - plan.total_s), plan.total_s)
+    return f"{percent(share)} {word} than the plan" if share else f"{word} than the plan"

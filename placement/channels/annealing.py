@@ -34,7 +34,7 @@ def annealing(control: Control[Decision]) -> Claim:
         lpt(control)
         control.iterations = 0
     if control.best is None or control.best_cost is None:
-        return Claim(Stop.CONVERGED)
+        return Claim(control.should_stop() or Stop.CONVERGED)
     rng, nothing = seeded(control.seed), np.empty(0)
     best = control.best.group_of.copy()
     current_s = best_s = control.best_cost.objective_s

@@ -31,6 +31,8 @@ def cpsat(control: Control[Decision]) -> Claim:
     problem = problem_of(control)
     part = linear_part(problem, control.options.get("step_clusters"), control.seed)
     model, x, tick_s = _model(problem, part)
+    if (stop := control.should_stop()) is not None:
+        return Claim(stop)
     if control.best is not None:
         for (e, g), variable in x.items():
             model.add_hint(variable, bool(control.best.group_of[e] == g))

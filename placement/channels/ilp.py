@@ -27,14 +27,17 @@ _Variables = dict[tuple[int, int], Any]
 def ilp(control: Control[Decision]) -> Claim:
     """Minimise the linear part; offer the answer, claim CBC's bound.
 
-    An iteration budget counts nodes of the tree. Options: `step_clusters`. Raises MissingLibrary where the
-    bundled CBC does not run on this machine.
+    An iteration budget counts nodes of the tree. CBC is a process of its own: an interruption waits for
+    its time limit, unless it comes from the terminal, which CBC hears too. Options: `step_clusters`. Raises
+    MissingLibrary where the bundled CBC does not run on this machine.
     """
     import pulp
 
     problem = problem_of(control)
     part = linear_part(problem, control.options.get("step_clusters"), control.seed)
     model, x = _model(problem, part)
+    if (stop := control.should_stop()) is not None:
+        return Claim(stop)
     if control.best is not None:
         for (e, g), variable in x.items():
             variable.setInitialValue(int(control.best.group_of[e] == g))

@@ -179,12 +179,13 @@ class ChannelProblem:
         Raises BadInput for sites that are no group of the catalogue.
         """
         found = [self.groups.find(group) for group in sites]
-        for expert, group in enumerate(found):
-            if group is None:
-                raise BadInput(
-                    f"expert {expert} of layer {self.layer} is on sites {list(sites[expert])}: no channel group",
-                    allowed=f"groups of {', '.join(map(str, self.groups.factors))} neighbouring sites",
-                )
+        if None in found:
+            expert = found.index(None)
+            raise BadInput(
+                f"the sites {list(sites[expert])} are no channel group",
+                where=f"expert {expert} of layer {self.layer}",
+                allowed=f"groups of {', '.join(map(str, self.groups.factors))} neighbouring sites",
+            )
         return Decision(np.array(found, dtype=np.int32))
 
 

@@ -76,17 +76,16 @@ def layer_entry(
     baselines_us: dict[str, tuple[float, float | None] | None],
     bound_us: float,
 ) -> LayerEntry:
-    """One layer. Sites carry 1 to 2 (baseline) or 1.2 to 1.5 (plan) times a common load; numbers are invented."""
+    """One layer of invented site loads; the search halves its way from the best baseline to the plan."""
     rng = random.Random(layer)
     profile_us, held_out_us = plan_us
 
-    def loads(low: float, high: float) -> tuple[float, ...]:
-        raw = [rng.uniform(low, high) for _ in range(sites)]
-        return tuple(0.8e-6 * profile_us * value / high for value in raw)
+    def loads(total_us: float, lowest: float) -> tuple[float, ...]:
+        return tuple(0.75e-6 * total_us * rng.uniform(lowest, 1.0) for _ in range(sites))
 
     start_us = min((pair[0] for pair in baselines_us.values() if pair), default=profile_us * 1.2)
     curve = [
-        Point(iterations=10**power, elapsed_s=1e-6 * 10**power, best_s=1e-6 * (profile_us + (start_us - profile_us) / 2**power))
+        Point(iterations=10**power, elapsed_s=1e-6 * 10**power, best_s=1e-6 * (profile_us + (start_us - profile_us) * (4 - power) / 5))
         for power in range(5)
     ]
     return LayerEntry(
@@ -101,13 +100,13 @@ def layer_entry(
         experts=tuple(
             ExpertPlace(tp=1 + e % 2, sites=tuple((e + i) % sites for i in range(1 + e % 2))) for e in range(experts)
         ),
-        site_load_s=loads(0.8, 1.0),
-        held_out_site_load_s=loads(0.7, 1.0) if held_out_us is not None else (),
+        site_load_s=loads(profile_us, 0.8),
+        held_out_site_load_s=loads(held_out_us, 0.7) if held_out_us is not None else (),
         baselines={
             name: BaselineEntry(
                 profile=scores(pair[0]) if pair else None,
                 held_out=scores(pair[1]) if pair and pair[1] is not None else None,
-                held_out_site_load_s=loads(0.3, 1.0) if pair and pair[1] is not None else (),
+                held_out_site_load_s=loads(pair[1], 0.3) if pair and pair[1] is not None else (),
             )
             for name, pair in baselines_us.items()
         },

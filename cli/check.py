@@ -1,0 +1,99 @@
+"""`moeplan check`: whether a plan is what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from ..common.errors import BadInput, UsageError
+from .console import show, show_json, table
+from .traffic import Replay, Traffic, read_traffic
+
+if TYPE_CHECKING:
+    from ..placement.plan import PlanFile
+    from ..workload.model import MoEModel
+    from .verify import Finding
+
+NounT = TypeVar("NounT")
+_WORDS = {True: "ok", False: "WRONG", None: "skipped"}
+
+
+def check(
+    plan: Annotated[Path, typer.Argument(help="A plan (.json).")],
+    trace: Annotated[
+        Path | None, typer.Option(help="The trace that was planned on: score the plan again.")
+    ] = None,
+    held_out: Annotated[
+        Path | None, typer.Option(help="The held-out trace, where it was another one.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model, where it is no preset.")] = None,
+    platform: Annotated[str | None, typer.Option(help="The platform, where it is no preset.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check a plan: schema, feasibility, sums and gaps, and that model and platform are still the same.
+
+    With --trace the placements are scored again. Exits with 3 where something is wrong.
+    """
+    from ..hardware.platform import load_platform
+    from ..placement.plan import read_plan
+    from ..workload.model import load_model
+    from .verify import rescore, verify
+
+    document = read_plan(plan)
+    shapes = _load(load_model, model, document.model.name)
+    machine = _load(load_platform, platform, document.platform.name)
+    findings = verify(document, shapes, machine)
+    if trace is not None:
+        if shapes is None or machine is None:
+            raise UsageError(
+                "scoring again needs model and platform", fix="name them with --model and --platform"
+            )
+        if all(finding.ok for finding in findings):
+            findings += rescore(document, shapes, machine, _traffic(document, shapes, trace, held_out))
+    _show(plan, findings, json)
+    wrong = [finding for finding in findings if finding.ok is False]
+    if wrong:
+        raise BadInput(
+            f"plan {str(plan)!r} fails {len(wrong)} of {len(findings)} checks",
+            where=", ".join(finding.check for finding in wrong),
+            fix="plan again",
+        )
+
+
+def _load(load: Callable[[str], NounT], named: str | None, recorded: str) -> NounT | None:
+    """What the user names, else the preset that the plan names, else None."""
+    if named is not None:
+        return load(named)
+    try:
+        return load(recorded)
+    except UsageError:
+        return None
+
+
+def _traffic(document: PlanFile, model: MoEModel, trace: Path, other: Path | None) -> Traffic:
+    profile, held_out = document.profile, document.held_out
+    by_share = held_out is not None and held_out.split != "whole"
+    if other is None and held_out is not None and not by_share:
+        raise UsageError(
+            "the plan was held against another trace", where=held_out.source, fix="name it with --held-out"
+        )
+    if other is not None and (held_out is None or by_share):
+        raise UsageError("the plan was not held against another trace", fix="leave out --held-out")
+    part: float | Path = 0.0 if other is None else other
+    how = Replay(profile.batch, profile.steps, document.seed, part)
+    if held_out is not None and held_out.split != "whole":
+        how = Replay(profile.batch, profile.steps, document.seed, held_out.share, held_out.split)
+    return read_traffic(trace, model, how)
+
+
+def _show(plan: Path, findings: list[Finding], json: bool) -> None:
+    if json:
+        ok = not any(finding.ok is False for finding in findings)
+        show_json({"plan": str(plan), "ok": ok, "findings": [asdict(finding) for finding in findings]})
+    else:
+        rows = ((finding.check, _WORDS[finding.ok], finding.detail) for finding in findings)
+        show(table(("check", "result", "detail"), rows, left=3))

@@ -1,0 +1,115 @@
+"""From planned layers to the file, its schema, and back."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import jsonschema
+import pytest
+
+from moeplan.common.errors import BadInput
+from moeplan.hardware.platform import load_platform
+from moeplan.placement.channels.document import decisions, plan_file
+from moeplan.placement.channels.planning import Search, plan_channels
+from moeplan.placement.channels.problem import Settings, channel_problem
+from moeplan.placement.plan import SCHEMA, plan_schema, read_plan, write_plan
+from moeplan.placement.result import Budget, Stop
+from moeplan.workload.model import load_model
+from moeplan.workload.replay import replay, split
+from moeplan.workload.synthetic import synthesize
+
+SEARCH = Search(solver="annealing", budget=Budget(time_s=None, iterations=3000), seed=3)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    model, platform = load_model("olmoe-1b-7b"), load_platform("spimoe-4x8")
+    profile, unseen = split(synthesize(model, tokens=1200, seed=1), 0.5, by="request", seed=0)
+    return (
+        model,
+        platform,
+        replay(profile, batch=8, steps=12, seed=0),
+        replay(unseen, batch=8, steps=12, seed=1),
+    )
+
+
+@pytest.fixture(scope="module")
+def plans(inputs):
+    return plan_channels(*inputs, search=SEARCH, layers=(0, 5), jobs=2)
+
+
+@pytest.fixture(scope="module")
+def plan(inputs, plans):
+    return plan_file(*inputs, plans, search=SEARCH, settings=Settings(), elapsed_s=1.5)
+
+
+def test_never_worse_than_the_best_baseline_on_the_profile(plans):
+    for layer in plans:
+        best = min(b.cost.objective_s for b in layer.baselines.values() if b.decision is not None)
+        assert layer.result.cost.objective_s <= best
+        assert layer.result.bound.value_s <= layer.result.cost.objective_s
+
+
+def test_totals_are_sums_over_layers(plan):
+    assert [entry.layer for entry in plan.layers] == [0, 5]
+    assert plan.totals.profile.total_s == pytest.approx(sum(e.profile.total_s for e in plan.layers))
+    assert plan.totals.held_out.total_s == pytest.approx(sum(e.held_out.total_s for e in plan.layers))
+    assert plan.totals.bound_s == pytest.approx(sum(e.bound_s for e in plan.layers))
+    assert plan.totals.gap == pytest.approx(1 - plan.totals.bound_s / plan.totals.profile.objective_s)
+    assert set(plan.totals.baselines) == {"ep", "round_robin", "lpt"}
+
+
+def test_decisions_come_back_with_their_scores(inputs, plan):
+    model, platform, profile, unseen = inputs
+    problems = {n: channel_problem(model, platform, profile, n, held_out=unseen) for n in (0, 5)}
+    for entry, decision in zip(plan.layers, decisions(plan, problems).values(), strict=True):
+        posed = problems[entry.layer]
+        assert posed.evaluate(decision).total_s == entry.profile.total_s
+        assert posed.held_out.evaluate(decision).total_s == entry.held_out.total_s
+
+
+def test_file_round_trip_and_schema(plan, tmp_path):
+    path = tmp_path / "plan.json"
+    write_plan(plan, path)
+    assert read_plan(path) == plan
+    jsonschema.validate(json.loads(path.read_text()), json.loads(SCHEMA.read_text()))
+
+
+def test_shipped_schema_is_the_code_s():
+    assert json.loads(SCHEMA.read_text()) == plan_schema()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "other"}, "not a plan of moeplan"),
+        ({"version": 99}, "has version 99"),
+        ({"seed": "seven"}, "seed: Input should be a valid integer"),
+        ({"sede": 7}, "sede: unknown key; did you mean 'seed'"),
+    ],
+)
+def test_a_spoilt_file_is_refused_by_name(plan, tmp_path, change, message):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**plan.model_dump(mode="json"), **change}))
+    with pytest.raises(BadInput, match=message):
+        read_plan(path)
+
+
+def test_same_seed_same_plan_whatever_the_jobs(inputs, plans):
+    again = plan_channels(*inputs, search=SEARCH, layers=(0, 5), jobs=1)
+    for one, other in zip(plans, again, strict=True):
+        assert one.decision == other.decision
+
+
+def test_an_interrupted_plan_holds_the_best_so_far(inputs):
+    stop = threading.Event()
+    stop.set()
+    plans = plan_channels(*inputs, search=SEARCH, layers=(0,), interrupt=stop)
+    assert plans[0].result.stop is Stop.INTERRUPTED
+    written = plan_file(*inputs, plans, search=SEARCH, settings=Settings(), elapsed_s=0.0)
+    assert written.totals.stop == "interrupted"
+    assert any("interrupted" in warning for warning in written.warnings)
+    assert written.totals.profile.total_s == min(
+        b.profile.total_s for b in written.totals.baselines.values() if b.profile
+    )
