@@ -16,9 +16,9 @@ SpecT = TypeVar("SpecT", bound="Spec")
 
 
 class Spec(BaseModel):
-    """A file's section: unknown keys are refused, values are checked, instances are immutable."""
+    """A file's section: unknown keys and infinite or NaN numbers are refused, instances are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def read_mapping(path: str | Path, what: str) -> dict[str, Any]:

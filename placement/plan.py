@@ -17,6 +17,7 @@ from ..common.spec import Spec, parse, read_mapping
 
 FORMAT = "moeplan.plan"
 VERSION = 1
+Split = Literal["whole", "request", "time"]
 SCHEMA = Path(__file__).parent / "plan.schema.json"
 
 
@@ -107,6 +108,8 @@ class TrafficEntry(Spec):
 
     fingerprint: str
     source: str
+    split: Split = Field(description="which part of its source: the whole, or a share of requests or of time")
+    share: float = Field(ge=0, le=1, description="held-out share of the source that was split; 0 for whole")
     batch: int
     steps: int
     requests: int

@@ -58,7 +58,7 @@ class SolverInfo:
 _BUILT_IN = (
     SolverInfo("channels", "auto", ".channels.auto:auto",
                "proves the optimum where the instance is small, anneals otherwise",
-               anytime=True, uses_start=True),
+               anytime=True, uses_start=True, options=("resample",)),
     SolverInfo("channels", "ep", ".channels.greedy:ep", "contiguous experts, one site each, unsplit",
                published="expert parallelism, the baseline of SPIMOE figure 14"),
     SolverInfo("channels", "round_robin", ".channels.greedy:round_robin", "expert e on site e modulo N"),
@@ -67,7 +67,7 @@ _BUILT_IN = (
                published="SPIMOE 3.4.1, candidate 3"),
     SolverInfo("channels", "annealing", ".channels.annealing:annealing",
                "migrate, change TP, swap; incremental; temperatures from the instance",
-               anytime=True, uses_start=True, published="SPIMOE 3.4.1, SA migration"),
+               anytime=True, uses_start=True, published="SPIMOE 3.4.1, SA migration", options=("resample",)),
     SolverInfo("channels", "ilp", ".channels.ilp:ilp",
                "integer program of the cost's linear part (PuLP, CBC), with its bound",
                anytime=True, uses_start=True, options=("step_clusters",)),

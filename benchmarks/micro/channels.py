@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Iterator
@@ -22,21 +23,20 @@ if TYPE_CHECKING:
 
 _RUNS = 5
 _MOVES = 200_000
+_PROFILE_ONLY = {"resample": 0}
 
 
 def annealing_rates() -> Iterator[tuple[str, str, str]]:
     """Proposed moves a second at 64 experts, 32 sites, 64 steps: J_dram alone, then all of J."""
     posed = _instance()
-    dram_only = ChannelProblem(
-        posed.layer, posed.groups, posed.tables._replace(noc=False), posed.risk, posed.fingerprint
-    )
+    dram_only = dataclasses.replace(posed, tables=posed.tables._replace(noc=False))
     where = "64 experts, 32 sites, 64 steps, batch 32, from LPT, whole cooling"
     for name, problem in (("J_dram", dram_only), ("J_dram + J_noc", posed)):
         start = solve(problem, "lpt").decision
         rates = []
         for run in range(_RUNS + 1):
             budget = Budget(time_s=None, iterations=_MOVES)
-            result = solve(problem, "annealing", budget=budget, seed=run, start=start)
+            result = solve(problem, "annealing", budget=budget, seed=run, start=start, options=_PROFILE_ONLY)
             rates.append(result.iterations / result.elapsed_s)
         yield f"proposed moves, {name}", f"{statistics.median(rates[1:]) / 1e6:.2f} M/s", where
 
@@ -48,7 +48,7 @@ def evaluation_ratio() -> tuple[str, str, str]:
     assert decision is not None
     full_s = statistics.median(_timed(posed, decision) for _ in range(50))
     budget = Budget(time_s=None, iterations=_MOVES)
-    result = solve(posed, "annealing", budget=budget, start=decision)
+    result = solve(posed, "annealing", budget=budget, start=decision, options=_PROFILE_ONLY)
     ratio = full_s / (result.elapsed_s / result.iterations)
     return "full evaluation / proposed move", f"{ratio:.0f} x", "J_dram + J_noc, same instance"
 

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from .scales import TimeFormat, percent, plain, ticks
 from .svg import figure, lines, rectangles, tag, text
+from .verdict import gap_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,11 +93,12 @@ def loads_chart(series: Mapping[str, Sequence[float]], time: TimeFormat) -> Mark
 
 def gap_chart(layers: Sequence[LayerEntry]) -> Markup | None:
     """Draw gap against iterations, a line per layer and a thick one for the sum; None where nothing ran."""
-    most = max(layer.iterations for layer in layers)
-    if most < 1 or not any(layer.anytime for layer in layers):
+    points = [point.iterations for layer in layers for point in layer.anytime]
+    most = max((*points, *(layer.iterations for layer in layers)))
+    if most < 1 or not points:
         return None
     curves = {f"layer {layer.layer}": _curve(layer, most) for layer in layers if layer.anytime}
-    total = _total_curve(layers, most)
+    total = total_curve(layers, most)
     left, top, height, width = 64.0, 20.0, 250.0, WIDTH - 64.0 - 150.0
     marks = ticks(max(gap for curve in [*curves.values(), total] for _, gap in curve))
     decades = math.log10(1 + most)
@@ -180,11 +182,11 @@ def _grid(
 
 def _curve(layer: LayerEntry, most: int) -> list[tuple[int, float]]:
     """Return (iterations, gap) of a layer; a search that ended early keeps its last value."""
-    points = [(p.iterations, _gap(p.best_s, layer.bound_s)) for p in layer.anytime]
+    points = [(p.iterations, gap_to(p.best_s, layer.bound_s)) for p in layer.anytime]
     return [*points, (most, points[-1][1])]
 
 
-def _total_curve(layers: Sequence[LayerEntry], most: int) -> list[tuple[int, float]]:
+def total_curve(layers: Sequence[LayerEntry], most: int) -> list[tuple[int, float]]:
     """Return the gap of the sum over layers from the moment when every layer has an answer."""
     known = [layer for layer in layers if layer.anytime]
     bound_s = math.fsum(layer.bound_s for layer in known)
@@ -195,13 +197,9 @@ def _total_curve(layers: Sequence[LayerEntry], most: int) -> list[tuple[int, flo
 
     def gap(moment: int) -> float:
         best_s = (layer.anytime[bisect_right(at[layer.layer], moment) - 1].best_s for layer in known)
-        return _gap(math.fsum(best_s), bound_s)
+        return gap_to(math.fsum(best_s), bound_s)
 
     return [(moment, gap(moment)) for moment in moments]
-
-
-def _gap(best_s: float, bound_s: float) -> float:
-    return max(0.0, 1.0 - bound_s / best_s) if best_s > 0.0 else 0.0
 
 
 def _steps(name: str, points: Sequence[tuple[float, float]], class_: str) -> Markup:

@@ -59,9 +59,12 @@ def _topology(plan: PlanFile) -> str:
 
 
 def _traffic(traffic: TrafficEntry) -> tuple[tuple[str, str], ...]:
+    held_out = f"split by {traffic.split}, {traffic.share:.4g} of it held out"
+    part = "the whole source" if traffic.split == "whole" else held_out
     repeated = ", repeated from other positions" if traffic.repeated else ""
     return (
         ("source", traffic.source or "not recorded"),
+        ("part", part),
         ("steps", f"{traffic.steps:,} of batch {traffic.batch:,}"),
         ("requests", f"{traffic.requests:,}{repeated}"),
         ("note", traffic.note or "none"),

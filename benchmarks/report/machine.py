@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ...placement.plan import Machine
 
 _WIDTH = 500.0
+_FILL = 0.72
+"""Share of the pitch of a grid that a site's square takes."""
 _MOST_ON_A_CIRCLE = 160
 _MOST_CHORDS = 600
 
@@ -108,6 +110,12 @@ def links_note(machine: Machine) -> str:
     return f"Links carry {_rate(rates[0])} (thin) to {_rate(rates[-1])} (thick)."
 
 
+def shards(machine: Machine, placements: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Count how many of `placements` (sites of one expert of one layer) include each site."""
+    count = Counter(site for sites in placements for site in sites)
+    return {site: count[site] for site in range(machine.sites)}
+
+
 def _rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e9:,.4g}\N{NO-BREAK SPACE}GB/s"
 
@@ -120,7 +128,7 @@ def _rows(machine: Machine, cols: int, *, with_links: bool) -> Layout:
         for site in range(machine.sites)
     }
     size = (2 * margin + cols * pitch, 2 * margin + math.ceil(machine.sites / cols) * pitch)
-    return Layout(at, pitch * 0.72, False, size, with_links)
+    return Layout(at, _FILL * pitch, False, size, with_links)
 
 
 def _circle(machine: Machine) -> Layout:
@@ -187,9 +195,9 @@ def _links(machine: Machine, places: Layout) -> list[Markup]:
 def _wire(places: Layout, a: int, b: int) -> list[Box]:
     """Return a line, or for a wire that wraps round a grid two stubs that leave it."""
     (ax, ay), (bx, by) = places.at[a], places.at[b]
-    if places.round or abs(ax - bx) + abs(ay - by) < 1.5 * places.cell / 0.72:
+    if places.round or abs(ax - bx) + abs(ay - by) < 1.5 * places.cell / _FILL:
         return [(ax, ay, bx, by)]
-    reach = 0.7 * places.cell / 0.72
+    reach = 0.7 * places.cell / _FILL
     length = math.hypot(bx - ax, by - ay)
     dx, dy = reach * (bx - ax) / length, reach * (by - ay) / length
     return [(ax, ay, ax - dx, ay - dy), (bx, by, bx + dx, by + dy)]
@@ -205,7 +213,7 @@ def _site(
 ) -> Markup:
     x, y = places.at[site]
     side = places.cell
-    shards = "" if held is None else f", {held:,} expert {'shard' if held == 1 else 'shards'}"
+    holds = "" if held is None else f", {held:,} expert {'shard' if held == 1 else 'shards'}"
     shape = tag(
         "rect",
         x=x - side / 2,
@@ -215,11 +223,5 @@ def _site(
         rx=side / 2 if places.round else side * 0.1,
     )
     label = text(x, y + 4, time.number(load), "value", "middle") if side >= 33 else Markup("")
-    hint = tag("title", f"site {site}: {time.text(load)}{shards}")
+    hint = tag("title", f"site {site}: {time.text(load)}{holds}")
     return tag("g", hint, shape, label, class_=f"q{bins.colour(load)}")
-
-
-def shards(machine: Machine, placements: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Count how many of `placements` (sites of one expert of one layer) include each site."""
-    count = Counter(site for sites in placements for site in sites)
-    return {site: count[site] for site in range(machine.sites)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .scales import TimeFormat, percent
-from .verdict import Row, basis, comparison, rows, seen, times
+from .verdict import Row, basis, comparison, rows, seen_of_plan, times
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,8 +34,7 @@ def summary_table(plan: PlanFile) -> Table:
 
 def headline(plan: PlanFile) -> str:
     """Return the outcome in one line without markup or units beyond ASCII."""
-    mine = seen(plan, plan.totals)
-    assert mine is not None
+    mine = seen_of_plan(plan)
     beside = f", {comparison(plan)}" if comparison(plan) else ""
     time = _ascii(times([mine]).text(mine.total_s))
     return f"{time} on {basis(plan)} steps{beside}; gap {percent(plan.totals.gap)}"

@@ -14,7 +14,7 @@ from .scales import TimeFormat, percent, time_format
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...placement.plan import BaselineEntry, LayerEntry, PlanFile, Scores, Totals
+    from ...placement.plan import BaselineEntry, LayerEntry, PlanFile, Scores
 
 _CLASSIC = "ep"
 
@@ -38,20 +38,27 @@ def basis(plan: PlanFile) -> str:
     return "profile" if plan.totals.held_out is None else "held-out"
 
 
-def seen(plan: PlanFile, entry: Totals | LayerEntry | BaselineEntry) -> Scores | None:
-    """Return an entry's scores on the steps that the report speaks of."""
+def seen(plan: PlanFile, entry: LayerEntry | BaselineEntry | None) -> Scores | None:
+    """Return an entry's scores on the steps that the report speaks of; None where it has none."""
+    if entry is None:
+        return None
     return entry.profile if plan.totals.held_out is None else entry.held_out
+
+
+def seen_of_plan(plan: PlanFile) -> Scores:
+    """Return the whole plan's scores on the steps that the report speaks of."""
+    return plan.totals.held_out or plan.totals.profile
 
 
 def rows(plan: PlanFile) -> tuple[Row, ...]:
     """Return the plan and its baselines, fastest first; those that do not fit come last."""
     totals = plan.totals
     bound_s = totals.bound_s
-    mine, stop = seen(plan, totals), totals.stop.replace("_", " ")
+    mine, stop = seen_of_plan(plan), totals.stop.replace("_", " ")
     found = [Row(plan.solver, True, totals.profile, totals.held_out, mine, totals.gap, stop, "the plan")]
     for name, entry in totals.baselines.items():
         scores = seen(plan, entry)
-        gap = _gap(entry.profile.objective_s, bound_s) if entry.profile else None
+        gap = gap_to(entry.profile.objective_s, bound_s) if entry.profile else None
         verdict = _against(scores, mine)
         stop = "baseline" if entry.profile else "does not fit"
         found.append(Row(name, False, entry.profile, entry.held_out, scores, gap, stop, verdict))
@@ -73,13 +80,14 @@ def reference(plan: PlanFile) -> str | None:
 
 def comparison(plan: PlanFile) -> str:
     """Return for example "4.2% less than lpt, the best baseline"; "" where no baseline fits."""
-    best, mine = best_baseline(plan), seen(plan, plan.totals)
-    if best is None or best.seen is None or mine is None:
+    best, mine = best_baseline(plan), seen_of_plan(plan)
+    if best is None or best.seen is None:
         return ""
     other_s = best.seen.total_s
-    word = {"as fast": "the same as", "faster": "less than", "slower": "more than"}[
-        pace(mine.total_s, other_s)
-    ]
+    words = {"as fast": "the same as", "faster": "less than", "slower": "more than"}
+    word = words[pace(mine.total_s, other_s)]
+    if word == words["as fast"]:
+        return f"{word} {best.name}, the best baseline"
     share = ratio(abs(mine.total_s - other_s), other_s)
     return f"{percent(share) + ' ' if share else ''}{word} {best.name}, the best baseline"
 
@@ -101,12 +109,13 @@ def times(scores: Iterable[Scores | None]) -> TimeFormat:
     return time_format(max((s.total_s for s in scores if s), default=0.0))
 
 
-def _gap(objective_s: float, bound_s: float) -> float:
+def gap_to(objective_s: float, bound_s: float) -> float:
+    """Return (objective - bound) / objective, at least 0.0."""
     return max(0.0, 1.0 - bound_s / objective_s) if objective_s > 0.0 else 0.0
 
 
-def _against(scores: Scores | None, plan: Scores | None) -> str:
-    if scores is None or plan is None:
+def _against(scores: Scores | None, plan: Scores) -> str:
+    if scores is None:
         return "does not fit"
     word = pace(scores.total_s, plan.total_s)
     if word == "as fast":

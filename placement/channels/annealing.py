@@ -7,6 +7,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from ...common.errors import UsageError
 from ..control import Claim, Control
 from ..result import Stop
 from ..search.cooling import temperature, temperatures
@@ -15,7 +16,9 @@ from .anneal_kernel import anneal
 from .greedy import lpt
 from .kernels import evaluate_steps
 from .problem import Decision, problem_of
+from .tables import Tables
 
+_RESAMPLE = 3
 _SAMPLE = 256
 _CHUNK_S = 0.02
 _FIRST_CHUNK = 256
@@ -24,21 +27,21 @@ _FIRST_CHUNK = 256
 def annealing(control: Control[Decision]) -> Claim:
     """Anneal until the budget is spent; begin at `control.start`, or at LPT where there is none.
 
-    Temperatures follow the share of the budget that is spent, by iterations where those are limited and
-    by time otherwise. The state is rebuilt from the best placement between chunks only when rounding could
-    have crept in, every 64 chunks.
+    The search sees the profile's steps and `resample` (option, default 3) times as many bootstrapped ones,
+    so that it does not fit the chance of who met whom; what it finds is offered and measured on the profile
+    itself. 0 searches the profile alone. Temperatures follow the share of the budget that is spent.
     """
     problem = problem_of(control)
-    tables, risk = problem.tables, problem.risk
+    tables, risk = _searched(control), problem.risk
     if control.best is None:
         lpt(control)
         control.iterations = 0
-    if control.best is None or control.best_cost is None:
+    if control.best is None:
         return Claim(control.should_stop() or Stop.CONVERGED)
     rng, nothing = seeded(control.seed), np.empty(0)
     best = control.best.group_of.copy()
-    current_s = best_s = control.best_cost.objective_s
     state = evaluate_steps(tables, best)
+    current_s = best_s = _objective(state.parts, risk)
     anneal(tables, state, rng, 0, 0.0, 0.0, risk, current_s, best_s, best, nothing)
     control.restart_clock()  # the call without moves compiled the kernel
     sample = np.empty(_SAMPLE)
@@ -66,6 +69,14 @@ def annealing(control: Control[Decision]) -> Claim:
             state = evaluate_steps(tables, state.group_of)
             current_s = _objective(state.parts, risk)
     return Claim(stop)
+
+
+def _searched(control: Control[Decision]) -> Tables:
+    times = control.options.get("resample", _RESAMPLE)
+    if not isinstance(times, int) or times < 0:
+        raise UsageError(f"resample must be a whole number of at least 0, not {times!r}")
+    problem = problem_of(control)
+    return problem.resampled(times, control.seed) if times else problem.tables
 
 
 def _ends(control: Control[Decision], hot: float, cold: float, size: int) -> tuple[float, float]:

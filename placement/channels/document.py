@@ -18,6 +18,7 @@ from ..plan import (
     PlanFile,
     Point,
     Scores,
+    Split,
     Totals,
     TrafficEntry,
 )
@@ -45,9 +46,13 @@ def plan_file(
     search: Search,
     settings: Settings,
     source: tuple[str, str] = ("", ""),
+    split: tuple[Split, float] = ("whole", 0.0),
     elapsed_s: float,
 ) -> PlanFile:
-    """Assemble the file. `source` says where profile and held-out steps come from."""
+    """Assemble the file.
+
+    `source` says where profile and held-out steps come from, `split` how one source was split into both.
+    """
     layers = tuple(_layer(plan) for plan in plans)
     totals = _totals(layers)
     return PlanFile(
@@ -69,8 +74,8 @@ def plan_file(
             expert_bytes=model.expert_bytes,
         ),
         platform=_machine(platform, layer_capacity_bytes(model, platform)),
-        profile=_traffic(profile, source[0]),
-        held_out=_traffic(held_out, source[1]) if held_out else None,
+        profile=_traffic(profile, source[0], split),
+        held_out=_traffic(held_out, source[1], split) if held_out else None,
         totals=totals,
         layers=layers,
         warnings=tuple(_warnings(totals, profile, held_out)),
@@ -230,11 +235,13 @@ def _machine(platform: Platform, capacity_bytes: float) -> Machine:
     )
 
 
-def _traffic(load: Load, source: str) -> TrafficEntry:
+def _traffic(load: Load, source: str, split: tuple[Split, float]) -> TrafficEntry:
     steps, batch = load.experts.shape[:2]
     return TrafficEntry(
         fingerprint=load.fingerprint,
         source=source,
+        split=split[0],
+        share=split[1],
         batch=batch,
         steps=steps,
         requests=load.requests,

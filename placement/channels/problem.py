@@ -83,6 +83,7 @@ class ChannelProblem:
 
     layer: int
     groups: Groups
+    tokens: NDArray[np.int16]  # [S, B, K] logical experts of every slot's token
     tables: Tables
     risk: float
     fingerprint: str
@@ -117,6 +118,20 @@ class ChannelProblem:
             objective_s=mean_s + self.risk * float(steps.std()) if self.risk else mean_s,
             parts={name: float(value) for name, value in zip(PART_NAMES, means, strict=True)},
         )
+
+    def resampled(self, times: int, seed: int) -> Tables:
+        """Tables of the profile's steps and `times` as many more, made of the same tokens in other company.
+
+        Which tokens meet in a decode step is chance: their number per expert lies within 2 % of what
+        independent tokens would give. A search that sees one outcome only fits its noise; bootstrapped
+        steps (Efron 1979, doi 10.1214/aos/1176344552) keep every token's own experts and redraw the rest.
+        """
+        steps, batch, top_k = self.tokens.shape
+        rng = np.random.default_rng(seed)
+        pool = self.tokens.reshape(steps * batch, top_k)
+        drawn = [pool[rng.permutation(len(pool))].reshape(self.tokens.shape) for _ in range(times)]
+        counts, start, slots = slot_tables(np.concatenate([self.tokens, *drawn]), self.experts)
+        return self.tables._replace(counts=counts, slot_start=start, slots=slots)
 
     def site_load_s(self, decision: Decision) -> NDArray[np.float64]:
         """Mean PIM seconds of every site in a decode step, `[N]`."""
@@ -245,7 +260,7 @@ def channel_problem(
             *links, *rings,
         )  # fmt: skip
         key = fingerprint(part.fingerprint, model.fingerprint, platform.fingerprint, layer, vars(settings))
-        return ChannelProblem(layer, groups, tables, settings.risk, key, beside)
+        return ChannelProblem(layer, groups, tokens, tables, settings.risk, key, beside)
 
     return pose(load, pose(held_out, None) if held_out is not None else None)
 

@@ -58,7 +58,7 @@ def problem(
         (1e-6 / factors + overhead_s)[groups.factor_of], (1000.0 / factors)[groups.factor_of],
         1000.0 * room, topology.kind != "star", token_bytes, *links, *rings,
     )  # fmt: skip
-    return ChannelProblem(0, groups, tables, risk, f"test-{tokens.shape}-{tokens.sum()}", held_out)
+    return ChannelProblem(0, groups, tokens, tables, risk, f"test-{tokens.shape}-{tokens.sum()}", held_out)
 
 
 def random_groups(problem: ChannelProblem, seed: int) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""How far the timing models are from independent measurements and published figures."""
