@@ -14,9 +14,9 @@ from .console import show, show_json, table
 from .traffic import Replay, Traffic, read_traffic
 
 if TYPE_CHECKING:
+    from ..placement.channels.verify import Finding
     from ..placement.plan import PlanFile
     from ..workload.model import MoEModel
-    from .verify import Finding
 
 NounT = TypeVar("NounT")
 _WORDS = {True: "ok", False: "WRONG", None: "skipped"}
@@ -39,9 +39,9 @@ def check(
     With --trace the placements are scored again. Exits with 3 where something is wrong.
     """
     from ..hardware.platform import load_platform
+    from ..placement.channels.verify import rescore, verify
     from ..placement.plan import read_plan
     from ..workload.model import load_model
-    from .verify import rescore, verify
 
     document = read_plan(plan)
     shapes = _load(load_model, model, document.model.name)
@@ -53,7 +53,8 @@ def check(
                 "scoring again needs model and platform", fix="name them with --model and --platform"
             )
         if all(finding.ok for finding in findings):
-            findings += rescore(document, shapes, machine, _traffic(document, shapes, trace, held_out))
+            steps = _traffic(document, shapes, trace, held_out)
+            findings += rescore(document, shapes, machine, steps.profile, steps.held_out)
     _show(plan, findings, json)
     wrong = [finding for finding in findings if finding.ok is False]
     if wrong:

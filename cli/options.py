@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..common.errors import UsageError
 from ..common.files import check_writable
-from ..hardware import units
 
 if TYPE_CHECKING:
     from ..placement.result import Budget
@@ -19,6 +18,7 @@ NumberT = TypeVar("NumberT", int, float)
 
 def parse_budget(text: str, gap: float = 0.0) -> Budget:
     """Parse "2s", "500ms", "20000it", or both kinds joined by a comma, of which the first reached stops."""
+    from ..hardware.units import TIME, parse
     from ..placement.result import Budget
 
     time_s: float | None = None
@@ -27,7 +27,7 @@ def parse_budget(text: str, gap: float = 0.0) -> Budget:
         if part.endswith("it") and iterations is None:
             iterations = _positive(part.removesuffix("it"), text, int)
         elif not part.endswith("it") and time_s is None:
-            time_s = _positive(part, text, lambda value: units.parse(value, units.TIME))
+            time_s = _positive(part, text, lambda value: parse(value, TIME))
         else:
             raise _no_budget(text)
     return Budget(time_s=time_s, iterations=iterations, gap=gap)

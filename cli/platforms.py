@@ -52,7 +52,11 @@ def _describe(platform: Platform) -> dict[str, Any]:
         "name": platform.name,
         "description": platform.description,
         "fingerprint": platform.fingerprint,
-        "values": {key: {"value": value, "source": source} for key, value, source in _sourced(platform)},
+        "values": {
+            # JSON has no infinity: null says that there is no limit.
+            key: {"value": None if value == math.inf else value, "source": source}
+            for key, value, source in _sourced(platform)
+        },
     }
 
 
@@ -96,6 +100,7 @@ def _topology(topology: Topology) -> Iterator[tuple[str, Any]]:
         yield "topology.cols", topology.cols
     yield "topology.sites", topology.sites
     yield "topology.duplex", topology.duplex
+    yield "topology.routing", topology.routing
     yield "topology.link_bandwidth_bytes_per_s", _distinct(topology.link_bandwidth_bytes_per_s.tolist())
     yield "topology.link_latency_s", _distinct(topology.link_latency_s.tolist())
 
@@ -137,9 +142,11 @@ def _text(key: str, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_text(key, item) for item in value)
     unit = _UNIT.search(key)
-    if unit is None or not 0.0 < value < math.inf:
+    if unit is None:
         return str(value)
-    if isinstance(value, int):
-        return f"{value} {_SYMBOLS[unit[1]]}"
+    if value == math.inf:
+        return "unlimited"
+    if isinstance(value, int) or value == 0.0:
+        return f"{value:.15g} {_SYMBOLS[unit[1]]}"
     prefix, scale = next((p, s) for p, s in _PREFIXES if value >= s or s == 1e-12)
     return f"{value / scale:g} {prefix}{_SYMBOLS[unit[1]]}"

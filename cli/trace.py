@@ -75,7 +75,7 @@ def synth(
     ] = None,
     skew: Annotated[
         float, typer.Option(help="Spread of the experts' popularity.", rich_help_panel=_KNOBS)
-    ] = 0.75,
+    ] = 0.9,
     skew_spread: Annotated[
         float, typer.Option(help="Spread of the skew over layers.", rich_help_panel=_KNOBS)
     ] = 0.2,
@@ -93,10 +93,10 @@ def synth(
     ] = 0.98,
     persistence: Annotated[
         float, typer.Option(help="Strength of a request's own taste.", rich_help_panel=_KNOBS)
-    ] = 1.0,
+    ] = 1.5,
     coactivation: Annotated[
         float, typer.Option(help="Pull of a token towards one group of experts.", rich_help_panel=_KNOBS)
-    ] = 1.0,
+    ] = 3.0,
     group_size: Annotated[int, typer.Option(help="Experts of such a group.", rich_help_panel=_KNOBS)] = 8,
 ) -> None:
     """Draw a synthetic trace; the same seed gives the same bytes."""

@@ -72,3 +72,25 @@ class Gpu:
         weights = np.count_nonzero(tokens) * parameters * weight_bytes
         activations = 2 * routed * hidden * activation_bytes
         return self.kernel_s + self.roofline_s(weights + activations, 2 * routed * parameters, dtype)
+
+    def attention_s(
+        self,
+        *,
+        projection_bytes: float,
+        projection_flop: float,
+        cache_bytes: float,
+        cache_flop: float,
+        projection_dtype: str,
+        cache_dtype: str,
+        kernels: int = 3,
+    ) -> float:
+        """Return the time of the attention of one layer and step: projections, then the pass over the cache.
+
+        Each is a roofline of its own, because the pass waits for the query. `cache_bytes` is what is read
+        and written of keys and values, latents or states. `kernels`: input projection, attention, output
+        projection. 0.0 where there is nothing to do.
+        """
+        projection_s = self.roofline_s(projection_bytes, projection_flop, projection_dtype)
+        cache_s = self.roofline_s(cache_bytes, cache_flop, cache_dtype)
+        busy_s = projection_s + cache_s
+        return kernels * self.kernel_s + busy_s if busy_s else 0.0

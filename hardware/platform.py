@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..common.errors import BadInput, UsageError, did_you_mean
 from ..common.files import fingerprint
 from .gpu import Gpu
-from .pim import Pim, Refresh
+from .pim import Pim
+from .refresh import Refresh
 
 if TYPE_CHECKING:
     from ..common.spec import Spec

@@ -132,7 +132,7 @@ class SiteSpec(Spec):
 
 
 class RefreshSpec(Spec):
-    """Fields of pim.Refresh."""
+    """Fields of refresh.Refresh."""
 
     rule: str
     interval: Seconds
@@ -166,13 +166,17 @@ class PimSpec(Spec):
     input_write: Seconds
     input_buffer: Bytes | None = None
     input_from_bank: bool | None = None
+    input_turn: Seconds | None = None
     activate_under_input: bool | None = None
+    accumulators: PositiveInt | None = None
     outputs_per_read: PositiveInt | None = None
     pu_result: WholeBytes | None = None
     read_width: WholeBytes
     result_read: Seconds
     read_under_row_turn: bool | None = None
     mode_switch: Seconds | None = None
+    session: Seconds | None = None
+    dual_row_buffer: bool | None = None
     refresh: RefreshSpec | None = None
 
 

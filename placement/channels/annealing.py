@@ -18,7 +18,7 @@ from .kernels import evaluate_steps
 from .problem import Decision, problem_of
 from .tables import Tables
 
-_RESAMPLE = 3
+_RESAMPLE = 7
 _SAMPLE = 256
 _CHUNK_S = 0.02
 _FIRST_CHUNK = 256
@@ -27,7 +27,7 @@ _FIRST_CHUNK = 256
 def annealing(control: Control[Decision]) -> Claim:
     """Anneal until the budget is spent; begin at `control.start`, or at LPT where there is none.
 
-    The search sees the profile's steps and `resample` (option, default 3) times as many bootstrapped ones,
+    The search sees the profile's steps and `resample` (option, default 7) times as many bootstrapped ones,
     so that it does not fit the chance of who met whom; what it finds is offered and measured on the profile
     itself. 0 searches the profile alone. Temperatures follow the share of the budget that is spent.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ def cpsat(control: Control[Decision]) -> Claim:
             model.add_hint(variable, bool(control.best.group_of[e] == g))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
+    solver.parameters.catch_sigint_signal = False  # Ctrl-C is ours: it sets `interrupt`
     solver.parameters.random_seed = control.seed % 2**31
     seconds, iterations = control.seconds_left(), control.iterations_left()
     if seconds is not None:
@@ -61,21 +63,13 @@ def cpsat(control: Control[Decision]) -> Claim:
 
 
 def _solve(solver: Any, model: Any, interrupt: threading.Event) -> Any:
-    """Solve while a second thread watches for an interruption."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(_LOOK_S):
+    """Solve in a second thread, so that this one stays free to see an interruption and its signal."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        answer = pool.submit(solver.solve, model)
+        while not wait([answer], timeout=_LOOK_S).done:
             if interrupt.is_set():
                 solver.stop_search()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        return solver.solve(model)
-    finally:
-        done.set()
-        watcher.join()
+        return answer.result()
 
 
 def _model(problem: ChannelProblem, part: LinearPart) -> tuple[Any, _Variables, float]:

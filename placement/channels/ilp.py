@@ -58,7 +58,12 @@ def ilp(control: Control[Decision]) -> Claim:
             raise MissingLibrary(
                 "the CBC solver that PuLP bundles does not run here", fix="use the solver cpsat"
             )
-        model.solve(cbc)
+        try:
+            model.solve(cbc)
+        except pulp.PulpError:
+            if control.interrupt.is_set():  # CBC heard the same Ctrl-C, and ended without an answer
+                return Claim(Stop.INTERRUPTED)
+            raise
         text = log.read_text() if log.exists() else ""
     return _conclude(control, model, x, text)
 

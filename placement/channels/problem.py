@@ -120,17 +120,20 @@ class ChannelProblem:
         )
 
     def resampled(self, times: int, seed: int) -> Tables:
-        """Tables of the profile's steps and `times` as many more, made of the same tokens in other company.
+        """Tables of the profile's steps and `times` as many more, bootstrapped from its batch slots.
 
-        Which tokens meet in a decode step is chance: their number per expert lies within 2 % of what
-        independent tokens would give. A search that sees one outcome only fits its noise; bootstrapped
-        steps (Efron 1979, doi 10.1214/aos/1176344552) keep every token's own experts and redraw the rest.
+        Which requests meet in a decode step, and which came at all, is chance; a search that sees one
+        outcome fits its noise. A bootstrapped batch draws slots with replacement and starts each at a random
+        step: consecutive tokens of a request stay together, as in the moving-block bootstrap for dependent
+        data (Kuensch 1989, doi 10.1214/aos/1176347265).
         """
-        steps, batch, top_k = self.tokens.shape
+        steps, batch, _ = self.tokens.shape
         rng = np.random.default_rng(seed)
-        pool = self.tokens.reshape(steps * batch, top_k)
-        drawn = [pool[rng.permutation(len(pool))].reshape(self.tokens.shape) for _ in range(times)]
-        counts, start, slots = slot_tables(np.concatenate([self.tokens, *drawn]), self.experts)
+        parts = [self.tokens]
+        for _ in range(times):
+            when = (np.arange(steps)[:, None] + rng.integers(steps, size=batch)) % steps
+            parts.append(self.tokens[when, rng.integers(batch, size=batch)])
+        counts, start, slots = slot_tables(np.concatenate(parts), self.experts)
         return self.tables._replace(counts=counts, slot_start=start, slots=slots)
 
     def site_load_s(self, decision: Decision) -> NDArray[np.float64]:

@@ -106,6 +106,101 @@ def shift(order: NDArray[np.int32], place: NDArray[np.int32], first: int, length
 
 
 @kernel
+def propose(
+    order: NDArray[np.int32],
+    place: NDArray[np.int32],
+    near: NDArray[np.int32],
+    rng: NDArray[np.uint64],
+    move: NDArray[np.int64],
+) -> bool:
+    """Write a move: (0, low, high) reverses, (length, first, target) shifts; False where it is void."""
+    n = len(order)
+    i = below(rng, n)
+    j = place[near[order[i], below(rng, near.shape[1])]]
+    length = below(rng, 2 * _LONGEST_SEGMENT) - _LONGEST_SEGMENT + 1
+    if length <= 0:
+        move[0], move[1], move[2] = 0, min(i, j) + 1, max(i, j)
+        return move[1] < move[2]
+    move[0], move[1], move[2] = length, j, i
+    outside = i < j - 1 or i >= j + length
+    return outside and j + length <= n and not (j == 0 and i == n - 1)
+
+
+@kernel
+def exchanged_arcs(
+    order: NDArray[np.int32], move: NDArray[np.int64], gone: NDArray[np.int64], come: NDArray[np.int64]
+) -> None:
+    """Write the arcs i * n + j that a move exchanges: three, or two and the empty arc 0 -> 0 twice.
+
+    Arcs inside a reversed segment are left out: they change their direction, not their hops.
+    """
+    n = len(order)
+    last = move[1] + move[0] - 1 if move[0] > 0 else move[2]
+    a, b, c, d = order[move[1] - 1], order[move[1]], order[last], order[(last + 1) % n]
+    gone[0], gone[1], gone[2] = a * n + b, c * n + d, 0
+    come[0], come[1], come[2] = a * n + c, b * n + d, 0
+    if move[0] > 0:
+        e, f = order[move[2]], order[(move[2] + 1) % n]
+        gone[2] = e * n + f
+        come[0], come[1], come[2] = a * n + d, e * n + b, c * n + f
+
+
+@kernel
+def change_loads(
+    load: NDArray[np.int32],
+    start: NDArray[np.int64],
+    links: NDArray[np.int32],
+    limit: int,
+    order: NDArray[np.int32],
+    move: NDArray[np.int64],
+    gone: NDArray[np.int64],
+    come: NDArray[np.int64],
+) -> int:
+    """Move the transfers as a move that is still to be made will; return the change beyond the limit."""
+    if move[0] == 0:
+        return reverse_loads(load, start, links, limit, order, move[1], move[2])
+    return shift_loads(load, start, links, limit, gone, come)
+
+
+@kernel
+def apply(order: NDArray[np.int32], place: NDArray[np.int32], move: NDArray[np.int64]) -> None:
+    """Make a move."""
+    if move[0] == 0:
+        reverse(order, place, move[1], move[2])
+    else:
+        shift(order, place, move[1], move[0], move[2])
+
+
+@kernel
+def undo_loads(
+    load: NDArray[np.int32],
+    start: NDArray[np.int64],
+    links: NDArray[np.int32],
+    limit: int,
+    order: NDArray[np.int32],
+    place: NDArray[np.int32],
+    move: NDArray[np.int64],
+    gone: NDArray[np.int64],
+    come: NDArray[np.int64],
+) -> None:
+    """Take `change_loads` back."""
+    if move[0] == 0:
+        reverse(order, place, move[1], move[2])
+        reverse_loads(load, start, links, limit, order, move[1], move[2])
+        reverse(order, place, move[1], move[2])
+    else:
+        shift_loads(load, start, links, limit, come, gone)
+
+
+@kernel
+def difference(values: NDArray[np.int32], gone: NDArray[np.int64], come: NDArray[np.int64]) -> int:
+    """Return what three arcs add to a sum over arcs [n * n] when they take the place of three others."""
+    return (
+        values[come[0]] + values[come[1]] + values[come[2]] - values[gone[0]] - values[gone[1]] - values[gone[2]]
+    )
+
+
+@kernel
 def anneal(
     hops: NDArray[np.int32],
     price: NDArray[np.int32],
@@ -126,70 +221,54 @@ def anneal(
 ) -> tuple[int, int, int]:
     """Propose `moves` while cooling geometrically; return (excess, total hops) of the best, and moves made.
 
-    `price` [n, n] is hops plus the weighted hops beyond their limit; `near` [n, k] the cores that moves bring
-    together; `load` [M] room for link loads, `limit` the load that is not to be exceeded, -1 for none. Ends
-    early with a ring inside both limits that takes at most `goal` hops. The best ring of the call is left in
-    `best`. With `deltas` [moves] given, changes of energy are written to it (NaN for void moves) and nothing is
-    accepted: the sample for the temperatures.
+    `hops` and `price` are [n * n], the latter with the weighted hops beyond their limit; `near` [n, k] names
+    the cores that moves bring together; `load` [M] is room for the link loads, `limit` the largest that is
+    wanted, -1 for any. Ends early with a ring inside the limits that takes at most `goal` hops. The best ring
+    of the call is left in `best`. With `deltas` [moves] given, changes of energy are written to it (NaN for void
+    moves) and nothing is accepted: the sample for the temperatures.
     """
     n, sampling = len(order), len(deltas) > 0
-    place = np.empty(n, dtype=np.int32)
+    place, move = np.empty(n, dtype=np.int32), np.empty(3, dtype=np.int64)
     gone, come = np.empty(3, dtype=np.int64), np.empty(3, dtype=np.int64)
-    load[:] = 0
     total, priced, overload = 0, 0, 0
+    load[:] = 0
     for i in range(n):
-        a, b = order[i], order[(i + 1) % n]
-        place[a] = i
-        total += hops[a, b]
-        priced += price[a, b]
+        arc = order[i] * n + order[(i + 1) % n]
+        place[order[i]] = i
+        total += hops[arc]
+        priced += price[arc]
         if limit >= 0:
-            overload += add(load, start, links, a * n + b, limit)
-    excess = (priced - total) // weight + overload
+            overload += add(load, start, links, arc, limit)
     best[:] = order
-    best_excess, best_total = excess, total
+    best_excess, best_total = (priced - total) // weight + overload, total
     factor = (cold / hot) ** (1.0 / moves) if hot > 0.0 else 1.0
     temperature = hot
-    for move in range(moves):
+    for step in range(moves):
         if best_excess == 0 and best_total <= goal:
-            return best_excess, best_total, move
+            return best_excess, best_total, step
         temperature *= factor
-        threshold = -temperature * math.log(1.0 - uniform(rng))
         if sampling:
-            deltas[move] = np.nan
-        i = below(rng, n)
-        j = place[near[order[i], below(rng, near.shape[1])]]
-        length = below(rng, 2 * _LONGEST_SEGMENT) + 1
-        turn = length > _LONGEST_SEGMENT
-        if turn:
-            low, high = min(i, j) + 1, max(i, j)
-            a, b, c, d = order[low - 1], order[low], order[high], order[(high + 1) % n]
-            if low == high:
-                continue
-            longer = hops[a, c] + hops[b, d] - hops[a, b] - hops[c, d]
-            dearer = price[a, c] + price[b, d] - price[a, b] - price[c, d]
-        else:
-            if j + length > n or (i >= j - 1 and i < j + length) or (j == 0 and i == n - 1):
-                continue
-            a, b, c, d = order[j - 1], order[j], order[j + length - 1], order[(j + length) % n]
-            e, f = order[i], order[(i + 1) % n]
-            longer = hops[a, d] + hops[e, b] + hops[c, f] - hops[a, b] - hops[c, d] - hops[e, f]
-            dearer = price[a, d] + price[e, b] + price[c, f] - price[a, b] - price[c, d] - price[e, f]
-            gone[0], gone[1], gone[2] = a * n + b, c * n + d, e * n + f
-            come[0], come[1], come[2] = a * n + d, e * n + b, c * n + f
-        if not sampling and dearer - weight * overload > threshold:
+            deltas[step] = np.nan
+        if not propose(order, place, near, rng, move):
             continue
-        change = 0
-        if limit >= 0:
-            if turn:
-                change = reverse_loads(load, start, links, limit, order, low, high)
-            else:
-                change = shift_loads(load, start, links, limit, gone, come)
+        exchanged_arcs(order, move, gone, come)
+        dearer = difference(price, gone, come)
+        threshold = np.inf if sampling else -temperature * math.log(1.0 - uniform(rng))
+        if dearer - weight * overload > threshold:
+            continue
+        more = change_loads(load, start, links, limit, order, move, gone, come) if limit >= 0 else 0
         if sampling:
-            deltas[move] = dearer + weight * change
-        accepted = not sampling and dearer + weight * change <= threshold
-        if accepted:
-            if turn:
-                reverse(order, place, low, high)
-            else:
-                shift(order, place, j, length, i)
-            ...
+            deltas[step] = dearer + weight * more
+        if sampling or dearer + weight * more > threshold:
+            if limit >= 0:
+                undo_loads(load, start, links, limit, order, place, move, gone, come)
+            continue
+        total += difference(hops, gone, come)
+        priced += dearer
+        overload += more
+        apply(order, place, move)
+        excess = (priced - total) // weight + overload
+        if excess < best_excess or (excess == best_excess and total < best_total):
+            best_excess, best_total = excess, total
+            best[:] = order
+    return best_excess, best_total, moves

@@ -27,21 +27,13 @@ if TYPE_CHECKING:
 
 
 class Floor(NamedTuple):
-    """Least (link load, largest hop, total hops), each proven on its own, and by which arguments."""
+    """Least (link load, largest hop, total hops), and by which arguments.
+
+    The total is that of rings whose largest hop is the least. What is no objective is 0.
+    """
 
     counts: tuple[int, int, int]
     by: str
-
-
-def floor_of(hops: NDArray[np.int32], arcs: Routes | None, directions: int) -> Floor:
-    """Return the floor of rings over hops [n, n].
-
-    `arcs` are needed where links serve both directions of a pair of cores, `directions` at a time.
-    """
-    largest, argument = hops_floor(hops)
-    total = total_floor(hops)
-    load = 1 if arcs is None else load_floor(arcs, directions, len(hops), total)
-    return Floor((load, largest, total), argument if load == 1 else f"link cut, {argument}")
 
 
 def hops_floor(hops: NDArray[np.int32]) -> tuple[int, str]:
@@ -68,10 +60,14 @@ def total_floor(hops: NDArray[np.int32]) -> int:
     nearest = np.partition(hops, 2, axis=1)[:, 1:3]
     bound = -(-int(nearest.sum()) // 2)
     colour = colours(hops)
-    if colour is None:
-        return bound
-    bound = max(bound, n + abs(n - 2 * int(colour.sum())))
-    return bound + bound % 2
+    if colour is not None:
+        bound = max(bound, n + abs(n - 2 * int(colour.sum())))
+    return round_up(bound, hops)
+
+
+def round_up(total: int, hops: NDArray[np.int32]) -> int:
+    """Return the next total that a ring can have: an even one where cores have colours."""
+    return total if colours(hops) is None else total + total % 2
 
 
 def load_floor(arcs: Routes, directions: int, n: int, total: int) -> int:

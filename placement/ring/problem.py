@@ -33,7 +33,7 @@ from ...common.errors import UsageError, did_you_mean
 from ...common.files import fingerprint
 from ...hardware.noc import ring_link_load, route_index, transfers_s
 from ..problem import Bound, Cost
-from .bounds import Floor, floor_of
+from .bounds import Floor, hops_floor, load_floor, total_floor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -141,13 +141,28 @@ class RingProblem:
             return route_index(self.topology, sources, destinations)
         both = np.stack([sources, destinations], axis=1)
         routes = route_index(self.topology, both.ravel(), both[:, ::-1].ravel())
-        return routes._replace(start=routes.start[::2])
+        return routes._replace(start=np.ascontiguousarray(routes.start[::2]))
 
     @cached_property
     def floor(self) -> Floor:
         """Least counts that any ring can have, and the arguments for them."""
-        both_ways = self.pair or self.topology.duplex == "half"
-        return floor_of(self.hops, self.arcs if both_ways else None, 2 if self.pair else 1)
+        hops, by = hops_floor(self.hops)
+        if self.objective == "hops":
+            return Floor((0, hops, 0), by)
+        load = 1
+        if self.pair or self.topology.duplex == "half":
+            load = load_floor(self.arcs, 2 if self.pair else 1, self.n, total_floor(self.hops))
+        by = by if load == 1 else f"link cut, {by}"
+        total = self.least_total(hops)
+        return Floor((load, hops, total), f"{by}, 1-tree" if total else by)
+
+    def least_total(self, limit: int) -> int:
+        """Return a total that no ring with hops up to `limit` falls below; 0 where the total is no objective."""
+        if self.objective != "load,hops,total":
+            return 0
+        from .one_tree import least_total
+
+        return least_total(self.hops, limit)
 
     @cached_property
     def question(self) -> str:

@@ -6,9 +6,10 @@ import yaml
 
 from moeplan.common.errors import BadInput, UsageError
 from moeplan.hardware.gpu import Gpu
-from moeplan.hardware.pim import Pim, Refresh
+from moeplan.hardware.pim import Pim
 from moeplan.hardware.platform import PRESETS, _key, load_platform, platform_names
 from moeplan.hardware.platforms import GpuSpec, PimSpec, RefreshSpec
+from moeplan.hardware.refresh import Refresh
 
 Section = dict[str, object]
 
@@ -43,7 +44,10 @@ def test_every_value_of_a_preset_has_a_source(name: str) -> None:
 
 
 def test_presets() -> None:
-    assert platform_names() == ("a100-80g", "b200", "b200-hbmpim", "h100", "h20", "spimoe-4x8")
+    assert platform_names() == (
+        *("a100-80g", "b200", "b200-hbmpim", "gddr6-aim", "h100", "h100-attacc", "h100-attacc-npc"),
+        *("h20", "newton-hbm2", "samsung-hbmpim", "spimoe-4x8"),
+    )
 
 
 def test_spimoe_site_is_a_node_with_two_channels() -> None:

@@ -133,3 +133,28 @@ def test_fingerprint_follows_every_input(model, platform, load):
         channel_problem(model, platform, dataclasses.replace(load, experts=load.experts[:2]), 3),
     ]
     assert base.fingerprint not in {other.fingerprint for other in others}
+
+
+def test_resampled_steps_are_slots_of_the_profile_at_other_steps():
+    """Every bootstrapped column is a slot of the profile, rotated; the first steps are the profile itself."""
+    tokens = random_tokens(3, 5, 4, 7, 2)
+    posed = problem(tokens, grid(2, 2), 7)
+    t = posed.resampled(2, seed=1)
+    assert t.counts.shape == (7, 15)
+    np.testing.assert_array_equal(t.counts[:, :5], posed.tables.counts)
+    rotations = {np.roll(tokens[:, slot], shift, axis=0).tobytes() for slot in range(4) for shift in range(5)}
+    for part in (1, 2):
+        for slot in range(4):
+            column = [
+                [
+                    e
+                    for e in range(7)
+                    if slot in t.slots[t.slot_start[e * 15 + s] : t.slot_start[e * 15 + s + 1]]
+                ]
+                for s in range(5 * part, 5 * part + 5)
+            ]
+            drawn = np.sort(np.array(column, dtype=np.int16), axis=1)
+            assert any(
+                (np.sort(np.frombuffer(r, dtype=np.int16).reshape(5, 2), axis=1) == drawn).all()
+                for r in rotations
+            )

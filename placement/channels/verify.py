@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from ..common.errors import BadInput
-from ..placement.problem import SAME_COST, Cost
+from ...common.errors import BadInput
+from ..problem import SAME_COST, Cost
 
 if TYPE_CHECKING:
-    from ..hardware.platform import Platform
-    from ..placement.channels.problem import Settings
-    from ..placement.plan import BaselineEntry, PlanFile, Scores
-    from ..workload.model import MoEModel
-    from .traffic import Traffic
+    from ...hardware.platform import Platform
+    from ...workload.load import Load
+    from ...workload.model import MoEModel
+    from ..plan import BaselineEntry, PlanFile, Scores
+    from .problem import Settings
 
 _SHOWN = 3
 
@@ -57,24 +57,24 @@ def verify(plan: PlanFile, model: MoEModel | None, platform: Platform | None) ->
     return findings
 
 
-def rescore(plan: PlanFile, model: MoEModel, platform: Platform, traffic: Traffic) -> list[Finding]:
+def rescore(
+    plan: PlanFile, model: MoEModel, platform: Platform, profile_steps: Load, held_out_steps: Load | None
+) -> list[Finding]:
     """Score a plan again on replayed traffic, and compare with what it recorded.
 
     Raises BadInput where a layer's placement is not feasible, or not on the trace.
     """
-    from ..placement.channels.document import decisions
-    from ..placement.channels.problem import channel_problem
+    from .document import decisions
+    from .problem import channel_problem
 
-    findings = [_same_steps("profile steps", plan.profile.fingerprint, traffic.profile.fingerprint)]
-    if plan.held_out and traffic.held_out:
-        findings.append(
-            _same_steps("held-out steps", plan.held_out.fingerprint, traffic.held_out.fingerprint)
-        )
+    findings = [_same_steps("profile steps", plan.profile.fingerprint, profile_steps.fingerprint)]
+    if plan.held_out and held_out_steps:
+        findings.append(_same_steps("held-out steps", plan.held_out.fingerprint, held_out_steps.fingerprint))
     if not all(finding.ok for finding in findings):
         return findings
     problems = {
         entry.layer: channel_problem(
-            model, platform, traffic.profile, entry.layer, held_out=traffic.held_out, settings=_settings(plan)
+            model, platform, profile_steps, entry.layer, held_out=held_out_steps, settings=_settings(plan)
         )
         for entry in plan.layers
     }
@@ -205,7 +205,7 @@ def _named(pairs: dict[str, tuple[Any, Any]], otherwise: str) -> list[str]:
 
 
 def _group_faults(plan: PlanFile, model: MoEModel, platform: Platform) -> Iterator[str]:
-    from ..placement.channels.groups import tiles
+    from .groups import tiles
 
     if platform.topology is None:
         yield f"{platform.name} has no channel sites"
@@ -235,7 +235,7 @@ def _difference(name: str, recorded: float, expected: float) -> Iterator[str]:
 
 
 def _settings(plan: PlanFile) -> Settings:
-    from ..placement.channels.problem import Settings
+    from .problem import Settings
 
     known = {field.name for field in fields(Settings)}
     if set(plan.settings) != known:

@@ -1,0 +1,198 @@
+"""`python -m moeplan.benchmarks.readme [README.md]`: remake the README's outputs, tables and figures.
+
+Text between `<!-- begin: NAME -->` and `<!-- end: NAME -->` is replaced by what the block NAME gives now.
+Blocks on real traces are left as they are where MOEPLAN_TRACES is not set.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..common.files import read_text, write_text
+from ..hardware.platform import load_platform
+from ..placement.channels.planning import Search, plan_channels
+from ..placement.plan import read_plan
+from ..placement.result import Budget
+from ..workload.model import load_model
+from ..workload.replay import replay, split
+from ..workload.trace import read_trace
+
+if TYPE_CHECKING:
+    from ..placement.channels.planning import LayerPlan
+    from ..placement.plan import PlanFile
+
+_FIGURES = Path("benchmarks/figures")
+_SOLVERS = ("ilp", "cpsat", "annealing")
+_TRACES = (
+    ("deepseek-v2-lite-law", "deepseek-v2-lite", 32),
+    ("deepseek-v2-lite-summary", "deepseek-v2-lite", 32),
+    ("gpt-oss-20b-decode", "gpt-oss-20b", 128),
+)
+_EXAMPLE = """\
+from moeplan.hardware import load_platform
+from moeplan.placement import Budget
+from moeplan.placement.channels import Search, plan_channels
+from moeplan.workload import load_model, read_trace, replay, split
+
+model, platform = load_model("olmoe-1b-7b"), load_platform("spimoe-4x8")
+seen, unseen = split(read_trace("moeplan-demo/trace.parquet"), 0.5, seed=0)
+plans = plan_channels(
+    model, platform, replay(seen, batch=32, steps=64, seed=0), replay(unseen, batch=32, steps=64, seed=0),
+    search=Search("annealing", Budget(time_s=None, iterations=50_000)),
+)
+for plan in plans:
+    lpt = plan.baselines["lpt"]
+    print(f"layer {plan.problem.layer:2}: {plan.result.held_out.total_s * 1e6:.1f} us held out, "
+          f"lpt {lpt.held_out.total_s * 1e6:.1f} us, gap to the bound {plan.result.gap:.1%}")
+"""
+
+
+def main() -> None:
+    """Refresh the README in the current folder, or the one named."""
+    readme = Path(sys.argv[1] if len(sys.argv) > 1 else "README.md").resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        blocks: dict[str, Callable[[], str]] = {
+            "demo": lambda: _fenced(_run(["demo"], work)),
+            "python": lambda: _python(work),
+            "solvers": lambda: _solvers(work),
+        }
+        if "MOEPLAN_TRACES" in os.environ:
+            blocks["traces"] = lambda: _traces(Path(os.environ["MOEPLAN_TRACES"]), work)
+        text = read_text(readme)
+        for name, make in blocks.items():
+            print(f"making {name}", file=sys.stderr)
+            text = _replace(text, name, make())
+        write_text(readme, text)
+        (readme.parent / _FIGURES).mkdir(exist_ok=True)
+        _picture(read_plan(work / "moeplan-demo" / "plan.json"), readme.parent / _FIGURES / "plan.svg")
+
+
+def _replace(text: str, name: str, content: str) -> str:
+    pattern = re.compile(f"(<!-- begin: {name} -->\n).*?(<!-- end: {name} -->)", re.S)
+    replaced, found = pattern.subn(lambda match: match[1] + content.rstrip("\n") + "\n" + match[2], text)
+    if found != 1:
+        raise ValueError(f"the README has {found} blocks {name!r}, it should have one")
+    return replaced
+
+
+def _run(arguments: list[str], work: Path) -> str:
+    return _python_output(["-m", "moeplan.cli", *arguments], work)
+
+
+def _python_output(arguments: list[str], work: Path) -> str:
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "90"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=work, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
+
+
+def _fenced(text: str, language: str = "") -> str:
+    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
+    return "\n".join([f"```{language}", *lines, "```"])
+
+
+def _python(work: Path) -> str:
+    return "\n\n".join([_fenced(_EXAMPLE, "python"), _fenced(_python_output(["-c", _EXAMPLE], work))])
+
+
+def _solvers(work: Path) -> str:
+    """Every solver on the demo's trace with two seconds a layer."""
+    model, platform = load_model("olmoe-1b-7b"), load_platform("spimoe-4x8")
+    seen, unseen = split(read_trace(work / "moeplan-demo" / "trace.parquet"), 0.5, by="request", seed=0)
+    loads = [replay(part, batch=32, steps=64, seed=0) for part in (seen, unseen)]
+    rows: list[tuple[str, float, float, float]] = []
+    for solver in _SOLVERS:
+        search = Search(solver, Budget(time_s=2.0))
+        plans = plan_channels(model, platform, loads[0], loads[1], search=search)
+        if not rows:
+            rows += [_row(name, plans, name) for name in plans[0].baselines]
+        rows.append(_row(f"**{solver}**", plans, None))
+    best_bound = max(bound for *_, bound in rows)
+    lines = ["| solver | profile us | held-out us | gap |", "|---|---:|---:|---:|"]
+    for name, profile, held_out, _ in rows:
+        gap = 1.0 - best_bound / profile
+        lines.append(f"| {name} | {profile * 1e6:,.0f} | {held_out * 1e6:,.0f} | {gap:.1%} |")
+    note = (
+        "Sums over the planned layers; `ilp` and `cpsat` start from the best baseline; two seconds a layer."
+    )
+    return "\n".join([*lines, "", note])
+
+
+def _row(label: str, plans: list[LayerPlan], baseline: str | None) -> tuple[str, float, float, float]:
+    results = [plan.result if baseline is None else plan.baselines[baseline] for plan in plans]
+    held_out = sum(result.held_out.total_s for result in results if result.held_out)
+    return label, sum(r.cost.total_s for r in results), held_out, sum(r.bound.value_s for r in results)
+
+
+def _traces(folder: Path, work: Path) -> str:
+    head = [
+        "trace",
+        "batch",
+        "ep us",
+        "lpt us",
+        "plan us",
+        "plan / lpt",
+        "ep / plan",
+        "profile: plan / lpt",
+        "gap",
+    ]
+    lines = ["| " + " | ".join(head) + " |", "|---|---:" + "|---:" * (len(head) - 2) + "|"]
+    for name, model, batch in _TRACES:
+        trace, plan = work / f"{name}.parquet", work / f"{name}.json"
+        _run(["trace", "import", str(folder / f"{name}.npz"), "--model", model, "-o", str(trace)], work)
+        inputs = ["--model", model, "--platform", "spimoe-4x8", "--trace", str(trace), "--batch", str(batch)]
+        _run(["plan", *inputs, "--steps", "128", "--budget", "2s", "-o", str(plan), "--quiet"], work)
+        lines.append(_trace_row(name, batch, read_plan(plan)))
+    return "\n".join(lines)
+
+
+def _trace_row(name: str, batch: int, plan: PlanFile) -> str:
+    ep, lpt, ours = plan.totals.baselines["ep"], plan.totals.baselines["lpt"], plan.totals
+    assert ep.held_out and lpt.held_out and lpt.profile and ours.held_out  # noqa: PT018 - a run of our own
+    cells = [
+        name, str(batch),
+        *(f"{s.total_s * 1e6:,.0f}" for s in (ep.held_out, lpt.held_out, ours.held_out)),
+        f"{ours.held_out.total_s / lpt.held_out.total_s:.3f}",
+        f"{ep.held_out.total_s / ours.held_out.total_s:.2f}",
+        f"{ours.profile.total_s / lpt.profile.total_s:.3f}",
+        f"{ours.gap:.1%}",
+    ]  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def _picture(plan: PlanFile, path: Path) -> None:
+    """Held-out load of every site in the first layer, under ep and under the plan."""
+    import matplotlib as mpl
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    entry, shape = plan.layers[0], (plan.platform.rows, plan.platform.cols)
+    loads_us = {
+        "expert parallelism": np.array(entry.baselines["ep"].held_out_site_load_s).reshape(shape) * 1e6,
+        "moeplan": np.array(entry.held_out_site_load_s).reshape(shape) * 1e6,
+    }
+    most = max(load.max() for load in loads_us.values())
+    with mpl.rc_context({"svg.hashsalt": "moeplan", "font.size": 9}):
+        figure = Figure(figsize=(8, 2.5), layout="constrained")
+        axes = figure.subplots(1, 2)
+        for axis, (name, load) in zip(axes, loads_us.items(), strict=True):
+            image = axis.imshow(load, cmap="YlOrRd", vmin=0.0, vmax=most)
+            axis.set_title(f"{name}: busiest site {load.max():.0f} us on average", fontsize=9)
+            axis.set_xticks([])
+            axis.set_yticks([])
+        label = "PIM time of a decode step, us"
+        figure.colorbar(image, ax=axes, label=label, shrink=0.9)
+        figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""One cell as a CP-SAT model: a circuit over the allowed hops, with at most so many transfers on a link."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from ..control import Control
+from .bounds import colours
+from .problem import RingOrder, RingProblem, problem_of
+from .thresholds import Answer, Limits, Shortest, crowded_links
+
+_LOOK_S = 0.1
+#: Iterations to a unit of CP-SAT's deterministic time, which is about a second.
+_ITERATIONS = 1_000_000
+
+
+class CpSat:
+    """CP-SAT with one worker; an iteration budget is spent as deterministic time, a million to a unit."""
+
+    name = "CP-SAT"
+
+    def __init__(self, control: Control[RingOrder]) -> None:
+        self.control = control
+        self.problem = problem_of(control)
+
+    def find(self, limits: Limits) -> Answer:
+        """Decide the cell. Presolve costs more than it saves here."""
+        from ortools.sat.python import cp_model
+
+        model = _Circuit(self.problem, limits)
+        solver = self._solver()
+        solver.parameters.cp_model_presolve = False
+        status = self._solve(solver, model.model)
+        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return Answer(self.problem.at(model.order(solver)), proven=True)
+        return Answer(None, proven=status == cp_model.INFEASIBLE)
+
+    def shorten(self, limits: Limits, ring: RingOrder, least: int) -> Shortest:
+        """Minimise the total inside the cell, from `ring`. Cuts from the relaxation are worth their time here."""
+        from ortools.sat.python import cp_model
+
+        model = _Circuit(self.problem, limits)
+        most = self.problem.measure(ring).total_hops
+        step = model.minimise_total(least, most)
+        model.hint(self.problem.positions(ring).tolist())
+        solver = self._solver()
+        solver.parameters.linearization_level = 2
+        status = self._solve(solver, model.model)
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return Shortest(None, least)
+        proven = step * round(solver.best_objective_bound)
+        return Shortest(self.problem.at(model.order(solver)), max(least, proven))
+
+    def _solver(self) -> Any:
+        from ortools.sat.python import cp_model
+
+        control, solver = self.control, cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.random_seed = control.seed % 2**31
+        seconds, iterations = control.seconds_left(), control.iterations_left()
+        if seconds is not None:
+            solver.parameters.max_time_in_seconds = max(seconds, 1e-3)
+        if iterations is not None:
+            solver.parameters.max_deterministic_time = iterations / _ITERATIONS
+        return solver
+
+    def _solve(self, solver: Any, model: Any) -> Any:
+        """Solve while a second thread watches for an interruption, and count the work as iterations."""
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(_LOOK_S):
+                if self.control.interrupt.is_set():
+                    solver.stop_search()
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            status = solver.solve(model)
+        finally:
+            done.set()
+            watcher.join()
+        spent = 1 + int(solver.response_proto.deterministic_time * _ITERATIONS)
+        left = self.control.iterations_left()
+        self.control.iterations += spent if left is None else min(spent, left)
+        return status
+
+
+class _Circuit:
+    """A literal for every arc inside the limits, and the circuit of them through all cores."""
+
+    def __init__(self, problem: RingProblem, limits: Limits) -> None:
+        from ortools.sat.python import cp_model
+
+        self.hops = problem.hops
+        allowed = (self.hops <= limits.hops) & ~np.eye(problem.n, dtype=bool)
+        self.model = cp_model.CpModel()
+        self.chosen = {(int(i), int(j)): self.model.new_bool_var("") for i, j in np.argwhere(allowed)}
+        self.model.add_circuit([(i, j, x) for (i, j), x in self.chosen.items()])
+        for crowd in crowded_links(problem, list(self.chosen), limits.load):
+            self.model.add(sum(self.chosen[arc] for arc in crowd) <= limits.load)
+
+    def minimise_total(self, least: int, most: int) -> int:
+        """Minimise the total hops between `least` and `most`; return the step that totals come in."""
+        from ortools.sat.python import cp_model
+
+        step = 1 if colours(self.hops) is None else 2
+        steps = self.model.new_int_var(-(-least // step), most // step, "")
+        lengths = [int(self.hops[arc]) for arc in self.chosen]
+        total = cp_model.LinearExpr.weighted_sum(list(self.chosen.values()), lengths)
+        self.model.add(total == step * steps)
+        self.model.minimize(steps)
+        return step
+
+    def hint(self, order: list[int]) -> None:
+        """Start from a ring."""
+        following = dict(zip(order, order[1:] + order[:1], strict=True))
+        for (i, j), x in self.chosen.items():
+            self.model.add_hint(x, following[i] == j)
+
+    def order(self, solver: Any) -> list[int]:
+        """Return the ring that was found, from position 0 on."""
+        following = {i: j for (i, j), x in self.chosen.items() if solver.boolean_value(x)}
+        order = [0]
+        while (core := following[order[-1]]) != 0:
+            order.append(core)
+        return order
