@@ -35,7 +35,7 @@ def demo(
 
     model, platform = load_model(MODEL), load_platform(PLATFORM)
     traffic = read_traffic(TRACE, model, Replay(BATCH, STEPS, SEED, held_out=0.5))
-    search = Search(solver="annealing", budget=Budget(time_s=None, iterations=30_000), seed=SEED)
+    search = Search(solver="annealing", budget=Budget(time_s=None, iterations=20_000), seed=SEED)
     trace, plan, report = _outputs(folder)
     layers = traffic.layers(None)
     document = run_job(Job(model, platform, traffic, layers, search, Settings(), cores(), plan, report))

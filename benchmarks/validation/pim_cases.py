@@ -1,8 +1,9 @@
 """PIM GEMV times against four command-level simulators of PIM devices.
 
 Each simulator is met with the parameters that it publishes: those of the platform preset of its device,
-with the refresh of the run. Not published, but read from command logs or runs: the refresh guards of
-Newton and the session of HBM-PIM; each has a physical name, and none depends on a shape.
+with the refresh of the run. Three constants are not published, but read from command logs or runs: what
+Newton's controller loses around a refresh (121 ns as a deadline here, 230 ns on average in its preset), and
+the session of HBM-PIM (300 ns in its preset). Each has a physical name, and none depends on a shape.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from moeplan.common.errors import UsageError
 from moeplan.hardware.noc import (
     ROUND_BAND,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from moeplan.common.errors import BadInput, UsageError
 from moeplan.hardware.topology import (
     Topology,

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from moeplan.common.errors import BadInput
 from moeplan.workload.load import Load, count_pairs
 

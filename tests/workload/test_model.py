@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+
 from moeplan.common.errors import BadInput, UsageError
 from moeplan.workload.model import load_model, model_names
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from moeplan.common.errors import BadInput, UsageError
 from moeplan.workload.model import load_model
 from moeplan.workload.readers.arrays import read_arrays

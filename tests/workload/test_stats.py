@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 import pytest
+
 from moeplan.common.errors import UsageError
 from moeplan.workload.load import Load
 from moeplan.workload.model import load_model

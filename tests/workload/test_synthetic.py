@@ -2,6 +2,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+
 from moeplan.common.errors import UsageError
 from moeplan.workload.model import load_model
 from moeplan.workload.replay import replay, split

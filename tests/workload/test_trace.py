@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from moeplan.common.errors import BadInput
 from moeplan.workload.model import load_model
 from moeplan.workload.trace import check_model, read_trace, write_trace

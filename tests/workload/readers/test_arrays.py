@@ -2,6 +2,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+
 from moeplan.common.errors import BadInput
 from moeplan.workload.model import load_model
 from moeplan.workload.readers.arrays import read_arrays

@@ -2,6 +2,7 @@ import dataclasses
 import json
 
 import pytest
+
 from moeplan.common.errors import BadInput
 from moeplan.workload.model import load_model
 
