@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TICKS: Final = 10**8
-"""Of the list schedule's makespan. Durations are rounded down, so that CP-SAT's bound stays sound."""
+"""Of the makespan to beat. Durations are rounded down, so that CP-SAT's bound stays sound."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,20 +83,45 @@ def _one_resource_s(graph: TaskGraph, tasks: list[int]) -> float:
     return latest_s
 
 
+def forth_and_back(timeline: Timeline) -> Timeline:
+    """Improve a timeline by list schedules in alternating directions of time, until that gains nothing.
+
+    What ended last in one direction is the most urgent in the other: unlike the longest chain, its place
+    in a whole schedule tells how much work on busy resources stands behind a task (forward-backward
+    improvement: Li and Willis 1992; Valls et al. 2005). Never longer than `timeline`.
+    """
+    graph, best = timeline.graph, timeline
+    mirror = graph.backwards()
+    while True:
+        back = list_schedule(mirror, best.end_s[::-1].tolist())
+        forth = list_schedule(graph, back.end_s[::-1].tolist())
+        mirrored = execute(graph, [graph.tasks - 1 - task for task in reversed(back.order)])
+        found = min(mirrored, forth, key=_makespan_s)
+        if found.makespan_s >= best.makespan_s * (1.0 - SAME_COST):
+            return best
+        best = found
+
+
 def optimal(graph: TaskGraph, *, budget: Budget | None = None, seed: int = 0) -> Optimum:
     """Search for the order of the smallest makespan by CP-SAT with one interval per task, one worker.
 
-    Begins with the list schedule, and ends at once where the bound meets it. An iteration budget is spent
-    as deterministic time, 1000 iterations a unit, and gives the same answer on every run.
+    Begins with the list schedule and `forth_and_back`, and ends at once where the bound meets it. An
+    iteration budget is spent as deterministic time, 1000 iterations a unit, and gives the same answer on
+    every run.
     """
     listed, bound = list_schedule(graph), lower_bound(graph)
-    if _meets(bound, listed):
-        return Optimum(listed, listed, bound, Stop.OPTIMAL)
-    tick_s = listed.makespan_s / TICKS
-    found, value, stop = _solve(_in_ticks(graph, tick_s), listed, budget or Budget(), seed)
+    best = listed if _meets(bound, listed) else forth_and_back(listed)
+    if _meets(bound, best):
+        return Optimum(best, listed, bound, Stop.OPTIMAL)
+    tick_s = best.makespan_s / TICKS
+    found, value, stop = _solve(_in_ticks(graph, tick_s), best, budget or Budget(), seed)
     bound = strongest(bound, Bound(max(0.0, value) * tick_s, "CP-SAT"))
-    best = min((listed, *(execute(graph, order) for order in found)), key=lambda timeline: timeline.makespan_s)
+    best = min((best, *(execute(graph, order) for order in found)), key=_makespan_s)
     return Optimum(best, listed, bound, Stop.OPTIMAL if _meets(bound, best) else stop)
+
+
+def _makespan_s(timeline: Timeline) -> float:
+    return timeline.makespan_s
 
 
 def _meets(bound: Bound, timeline: Timeline) -> bool:
@@ -109,12 +134,12 @@ def _in_ticks(graph: TaskGraph, tick_s: float) -> TaskGraph:
 
 
 def _solve(
-    graph: TaskGraph, listed: Timeline, budget: Budget, seed: int
+    graph: TaskGraph, start: Timeline, budget: Budget, seed: int
 ) -> tuple[list[tuple[int, ...]], float, Stop]:
     """Return the order found (none where CP-SAT had no time), the bound in ticks, and why it stopped."""
     from ortools.sat.python import cp_model
 
-    model, starts = _model(graph, execute(graph, listed.order))
+    model, starts = _model(graph, execute(graph, start.order))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed % 2**31

@@ -103,6 +103,18 @@ class TaskGraph:
                 busy_s[list(held)] += self.duration_s[task]
         return busy_s
 
+    def backwards(self) -> TaskGraph:
+        """Return the graph as it looks when time runs backwards: task i becomes task T - 1 - i."""
+        last = self.tasks - 1
+        return TaskGraph(
+            names=self.names[::-1],
+            kinds=self.kinds[::-1],
+            duration_s=self.duration_s[::-1],
+            holds=self.holds[::-1],
+            before=tuple(tuple(last - task for task in reversed(later)) for later in reversed(self.after)),
+            resources=self.resources,
+        )
+
     def on_devices(self, device_of: Mapping[str, str]) -> TaskGraph:
         """Return the same tasks on coarser devices, each of which does one thing at a time.
 

@@ -85,7 +85,8 @@ class RingProblem:
 
     `message_bytes` is what each core contributes: its block of an all-gather, its vector of an all-reduce.
     With `pair`, two rings run at the same time, the order and its reverse, each with half of every message;
-    the decision stays one order. Raises UsageError where cores are unknown, repeated, failed or fewer than
+    the decision stays one order. Cores then send and receive on two links at once, which takes two ports into
+    the network. Raises UsageError where cores are unknown, repeated, failed or fewer than
     two, where links differ in bandwidth or latency, and on unknown objectives or impossible messages.
     """
 
@@ -199,10 +200,15 @@ class RingProblem:
             return 0.0
         return self._rounds(self.collective) * (load * bytes_ / bandwidth_bytes_per_s + hops * latency_s)
 
-    def measure_of(self, rank: float) -> Measure:
-        """Return the counts behind a value of the default objective."""
-        rest, total = divmod(int(rank), self.n * self.diameter + 1)
-        return Measure(*divmod(rest, self.diameter + 1), total)
+    def least_hops(self, bound: Bound, load: int) -> int:
+        """Return the largest hop that no ring of this load (or of any, without it in the objective) is below."""
+        if self.objective == "hops":
+            return round(bound.value_s)
+        if self.objective == "load,hops,total":
+            proven_load, hops = divmod(round(bound.value_s) // (self.n * self.diameter + 1), self.diameter + 1)
+            if proven_load == load:
+                return hops
+        return self.floor.counts[1]
 
     @cached_property
     def diameter(self) -> int:
