@@ -33,7 +33,9 @@ _CURVES = {
 def speed_ups(duplex: str) -> list[float]:
     """Return cycles of a row-major round over cycles of a round of the proven best ring, for each of FLITS."""
     topology = mesh(ROWS, COLS, link_bandwidth_bytes_per_s=25.6e9, hop_latency_s=3.75e-9, duplex=duplex)
-    best = solve(RingProblem(topology, tuple(range(ROWS * COLS))), "exact", budget=Budget(time_s=60.0)).decision
+    best = solve(
+        RingProblem(topology, tuple(range(ROWS * COLS))), "exact", budget=Budget(time_s=60.0)
+    ).decision
     assert best is not None
     router = booksim2_router(3, flit_bytes=FLIT_BYTES, clock_hz=800e6)
     row_major = range(ROWS * COLS)
@@ -57,15 +59,17 @@ def draw(path: str | Path) -> None:
             axes.plot(sizes, speed_ups(duplex), dashes, color=colour, marker="o", markersize=4, label=label)
         axes.axhline(PUBLISHED, color="#57606a", linewidth=1)
         axes.annotate(
-            f"SPIMOE publishes {PUBLISHED}x, for a message size and duplex mode not given",
+            f"SPIMOE: {PUBLISHED}x, message size and duplex mode not given",
             (sizes[-1], PUBLISHED), (0, 4), textcoords="offset points", ha="right", color="#57606a", fontsize=9,
         )  # fmt: skip
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes[::2], [_size(size) for size in sizes[::2]])
         axes.set_ylim(bottom=0)
         axes.set_xlabel("bytes that a core sends on in one round")
-        axes.set_ylabel("speed-up over row-major")
-        axes.set_title(f"Ring through all cores of a {ROWS} x {COLS} mesh, proven best order", fontsize=11)
+        axes.set_ylabel("speed-up of a round")
+        axes.set_title(
+            f"Best ring through all cores of a {ROWS} x {COLS} mesh, against row-major", fontsize=11
+        )
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="lower left")
         with atomic_path(path) as temporary:

@@ -20,6 +20,7 @@ from .platforms import platforms
 from .report import report
 from .signals import stop_on_signals
 from .solvers import solvers
+from .validate import validate
 from .versions import moeplan_version, versions
 
 _EXIT_CODES = """\
@@ -39,6 +40,7 @@ _VERBS: dict[str, Callable[..., None]] = {
     "plan": plan,
     "report": report,
     "check": check,
+    "validate": validate,
     "models": models,
     "platforms": platforms,
     "solvers": solvers,

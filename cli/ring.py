@@ -26,7 +26,8 @@ _COLLECTIVES: dict[str, Collective] = {"all-gather": "all_gather", "all-reduce":
 
 def ring(
     mesh: Annotated[
-        str, typer.Option(metavar="ROWSxCOLS", help="Grid of cores; ids row by row.", rich_help_panel=_NETWORK)
+        str,
+        typer.Option(metavar="ROWSxCOLS", help="Grid of cores; ids row by row.", rich_help_panel=_NETWORK),
     ],
     cores: Annotated[
         str, typer.Option(help="Members: ids and ranges as in 0,1,5-7, or all.", rich_help_panel=_NETWORK)
@@ -69,7 +70,9 @@ def ring(
     pair: Annotated[
         bool,
         typer.Option(
-            "--pair", help="Also two rings at once, one each way, with half messages.", rich_help_panel=_WANTED
+            "--pair",
+            help="Also two rings at once, one each way, with half messages.",
+            rich_help_panel=_WANTED,
         ),
     ] = False,
     solver: Annotated[str, typer.Option(help="See moeplan solvers ring.", rich_help_panel=_SEARCH)] = "auto",
@@ -135,9 +138,7 @@ def ring(
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def answer(
-    problems: Mapping[str, RingProblem], results: Mapping[str, Result[RingOrder]]
-) -> dict[str, Any]:
+def answer(problems: Mapping[str, RingProblem], results: Mapping[str, Result[RingOrder]]) -> dict[str, Any]:
     """What `--json` prints. `bound_hops`: no ring of that load has a smaller largest hop."""
     problem, result = problems["ring"], results["ring"]
     measured = _measured(problem, result)
@@ -180,9 +181,7 @@ def _ring_of(result: Result[RingOrder]) -> RingOrder:
     return result.decision
 
 
-def _orders(
-    problems: Mapping[str, RingProblem], results: Mapping[str, Result[RingOrder]]
-) -> list[RingOrder]:
+def _orders(problems: Mapping[str, RingProblem], results: Mapping[str, Result[RingOrder]]) -> list[RingOrder]:
     """The two rings of the pair where there is one, else the ring."""
     if "pair" in problems:
         ring = _ring_of(results["pair"])
@@ -203,7 +202,11 @@ def _show(problems: Mapping[str, RingProblem], results: Mapping[str, Result[Ring
     )
     named = {
         f"{result.solver} ({result.stop})": (problem, result),
-        **({f"pair ({results['pair'].stop})": (problems["pair"], results["pair"])} if "pair" in problems else {}),
+        **(
+            {f"pair ({results['pair'].stop})": (problems["pair"], results["pair"])}
+            if "pair" in problems
+            else {}
+        ),
         **{name: (problem, solve(problem, name)) for name in problem.baselines},
     }
     rows = []
@@ -213,7 +216,9 @@ def _show(problems: Mapping[str, RingProblem], results: Mapping[str, Result[Ring
         rows.append((name, counts["bottleneck_hops"], counts["link_load"], counts["total_hops"], *times))
     rows.append(("any algorithm, at least", "", "", "", *map(format_s, _limits(problem).values())))
     columns = ("order", "largest hop", "link load", "total hops", *_COLLECTIVES)
-    proof = f"bound: largest hop {problem.least_hops(result.bound, problem.measure(_ring_of(result)).link_load)}"
+    proof = (
+        f"bound: largest hop {problem.least_hops(result.bound, problem.measure(_ring_of(result)).link_load)}"
+    )
     show(table(columns, rows, title=title), f"{proof}, by {result.bound.by}", "")
     show(as_text(topology, _ring_of(result)), "", f"order: {','.join(map(str, _ring_of(result).order))}")
 
@@ -264,6 +269,8 @@ def _ids(text: str, option: str) -> list[int]:
     for part in text.split(","):
         span = re.fullmatch(r"\s*(\d{1,6})(?:\s*-\s*(\d{1,6}))?\s*", part)
         if span is None:
-            raise UsageError(f"{text!r} names no cores", where=option, allowed="ids and ranges, as in 0,1,5-7")
+            raise UsageError(
+                f"{text!r} names no cores", where=option, allowed="ids and ranges, as in 0,1,5-7"
+            )
         ids += range(int(span[1]), int(span[2] or span[1]) + 1)
     return ids

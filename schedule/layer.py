@@ -9,9 +9,9 @@ start to load when the router has run. So do the weights of experts that have se
 What holds what is ours to choose, because the paper does not say: kernels hold the GPU's compute, weights its
 memory, collectives the interconnect. All three steps of an expert hold its PIM device, whose banks obey one
 command stream. Tokens that go to all channels hold the memory as well; tokens of one channel do not keep the
-others from serving the GPU. Banks without a second row buffer serve either. A step stands for all tokens of an
-expert, though in truth the steps of its tokens alternate; so the tokens of a next expert may be sent before
-the banks have worked on the last, and a load of weights is not interrupted by them.
+others from serving the GPU. Banks without a second row buffer either serve the GPU or compute. A step stands
+for all tokens of an expert, though in truth the steps of its tokens alternate; so tokens of the next expert
+may be sent before the banks have worked on the last, and no token interrupts a load of weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .timeline import TaskGraph, task_graph
 
 if TYPE_CHECKING:
     import networkx as nx
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
 
     Floats = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ class Kind(StrEnum):
 
     CONTROL = "control"
     ATTENTION = "attention"
-    COMMUNICATION = "communication"
+    EXCHANGE = "exchange"
     WEIGHTS = "weights"
     GEMM = "GEMM"
     TOKENS = "tokens"
@@ -142,7 +142,7 @@ class Estimate(NamedTuple):
 
 
 def layer_graph(work: LayerWork) -> TaskGraph:
-    """Flatten `layer_digraph`; its resources are COMPUTE, MEMORY, LINK, and one PIM device per channel used."""
+    """Flatten `layer_digraph`; resources are COMPUTE, MEMORY, LINK, and one PIM device per channel used."""
     return task_graph(layer_digraph(work), (COMPUTE, MEMORY, LINK, *_pim_devices(work)))
 
 
@@ -201,16 +201,16 @@ def _fixed_tasks(
     yield "projections", Kind.GEMM, fixed.projections_s, (COMPUTE, MEMORY)
     yield "attention", Kind.ATTENTION, fixed.attention_s, pim
     yield "router", Kind.CONTROL, fixed.router_s, (COMPUTE, MEMORY)
-    yield "all-gather", Kind.COMMUNICATION, fixed.all_gather_s, (LINK,)
+    yield "all-gather", Kind.EXCHANGE, fixed.all_gather_s, (LINK,)
     yield "metadata", Kind.CONTROL, fixed.metadata_s, (COMPUTE,)
     yield "scheduler", Kind.CONTROL, fixed.scheduler_s, (COMPUTE,)
-    yield "dispatch", Kind.COMMUNICATION, fixed.dispatch_s, (LINK,)
+    yield "dispatch", Kind.EXCHANGE, fixed.dispatch_s, (LINK,)
     yield "shared weights", Kind.WEIGHTS, fixed.shared_load_s, (MEMORY,)
     yield "shared GEMM", Kind.GEMM, fixed.shared_gemm_s, (COMPUTE,)
     yield "launch", Kind.CONTROL, fixed.launch_s, (COMPUTE,)
     yield "PIM commands", Kind.CONTROL, fixed.commands_s, (COMPUTE,)
     yield "permutation", Kind.CONTROL, fixed.permutation_s, (COMPUTE,)
-    yield "combine", Kind.COMMUNICATION, fixed.combine_s, (LINK,)
+    yield "combine", Kind.EXCHANGE, fixed.combine_s, (LINK,)
     yield "aggregation", Kind.CONTROL, fixed.aggregation_s, (COMPUTE,)
 
 
@@ -263,10 +263,10 @@ def _columns(experts: GpuExperts | PimExperts) -> list[list[Any]]:
 
 def _settle(experts: GpuExperts | PimExperts) -> None:
     """Make the columns read-only arrays of one length. Raises UsageError where they are not."""
-    types = {"ids": np.int64, "channel": np.int64, "early": np.bool_}
+    types: dict[str, DTypeLike] = {"ids": np.int64, "channel": np.int64, "early": np.bool_}
     for field in fields(experts):
         given: ArrayLike = getattr(experts, field.name)
-        column = np.array(given, dtype=types.get(field.name, np.float64))
+        column: NDArray[Any] = np.array(given, dtype=types.get(field.name, np.float64))
         column.flags.writeable = False
         object.__setattr__(experts, field.name, column)
     sizes = {field.name: getattr(experts, field.name).shape for field in fields(experts)}

@@ -171,7 +171,8 @@ def _model(graph: TaskGraph, hint: Timeline) -> tuple[Any, list[Any]]:
     horizon = int(hint.makespan_s)
     heads, durations, tails = (_ints(ticks) for ticks in (graph.head_s, graph.duration_s, graph.tail_s))
     makespan = model.new_int_var(int(np.ceil(lower_bound(graph).value_s)), horizon, "makespan")
-    starts, intervals = [], []
+    starts: list[Any] = []
+    intervals: list[Any] = []
     for task, name in enumerate(graph.names):
         latest = horizon - tails[task] - durations[task]
         start = model.new_int_var(heads[task], latest, name)

@@ -196,8 +196,8 @@ class Timeline:
         if not self.graph.tasks:
             return ()
         path = [int(self.end_s.argmax())]
-        while (earlier := self.waited_for[path[-1]]) >= 0:
-            path.append(earlier)
+        while self.waited_for[path[-1]] >= 0:
+            path.append(self.waited_for[path[-1]])
         return tuple(reversed(path))
 
 
@@ -263,13 +263,14 @@ class _ListScheduler:
         self.order: list[int] = []
 
     def run(self) -> Ids:
+        """Return the tasks in the order in which they start."""
         for task, missing in enumerate(self.missing):
             if not missing:
                 self._becomes_ready(task)
         now_s = 0.0
         while True:
-            while (task := self._most_urgent()) is not None:
-                self._start(task, now_s)
+            while (urgent := self._most_urgent()) is not None:
+                self._start(urgent, now_s)
             if not self.running:
                 return tuple(self.order)
             now_s = self.running[0][0]

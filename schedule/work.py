@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -71,14 +72,20 @@ def busiest_gpu(chosen: NDArray[np.int16], model: MoEModel, gpu: Gpu, gpus: int)
     slots = len(chosen)
     for what, count in (("experts", model.experts), ("batch slots", slots)):
         if count % gpus:
-            raise UsageError(f"{count} {what} cannot be split evenly over {gpus} GPUs", fix="choose a divisor")
+            raise UsageError(
+                f"{count} {what} cannot be split evenly over {gpus} GPUs", fix="choose a divisor"
+            )
     source = np.repeat(np.arange(slots) * gpus // slots, chosen.shape[1])
     counts = np.zeros((gpus, model.experts), dtype=np.int64)
     np.add.at(counts, (source, chosen.ravel()), 1)
     busiest = int(counts.sum(axis=0).reshape(gpus, -1).sum(axis=1).argmax())
     own = np.arange(model.experts).reshape(gpus, -1)[busiest]
     return Routed(
-        own, counts[:, own].sum(axis=0), counts[busiest, own], slots // gpus, _exchange(chosen, model, gpu, gpus)
+        own,
+        counts[:, own].sum(axis=0),
+        counts[busiest, own],
+        slots // gpus,
+        _exchange(chosen, model, gpu, gpus),
     )
 
 
@@ -185,11 +192,12 @@ def _gpu_experts(model: MoEModel, gpu: Gpu, routed: Routed, on_gpu: NDArray[np.b
     """Weights once, every routed token in and out once; the parts of `Gpu.grouped_gemm_s`."""
     tokens = routed.tokens[on_gpu]
     traffic_bytes = model.expert_bytes + 2 * tokens * model.hidden_size * model.activation_bytes
+    flops = 2.0 * tokens * model.expert_params
     dtype = gemm_dtype(model, gpu)
     return GpuExperts(
         ids=routed.experts[on_gpu],
-        load_s=traffic_bytes * gpu.roofline_s(1.0, 0.0, dtype),
-        gemm_s=2.0 * tokens * model.expert_params * gpu.roofline_s(0.0, 1.0, dtype),
+        load_s=np.array([gpu.roofline_s(moved, 0.0, dtype) for moved in traffic_bytes.tolist()]),
+        gemm_s=np.array([gpu.roofline_s(0.0, flop, dtype) for flop in flops.tolist()]),
         early=routed.local_tokens[on_gpu] > 1,
     )
 
@@ -221,9 +229,11 @@ def _pim_experts(
     channel: NDArray[np.int64],
 ) -> PimExperts:
     """Split every expert's time as one token's: input of the first matrices, banks, result of the last."""
-    widths = {"weight_bytes": model.weight_bytes, "activation_bytes": model.activation_bytes}
-    up = pim.gemv(model.expert_intermediate_size, model.hidden_size, groups=groups, **widths)
-    down = pim.gemv(model.hidden_size, model.expert_intermediate_size, groups=groups, **widths)
+    gemv = partial(
+        pim.gemv, weight_bytes=model.weight_bytes, activation_bytes=model.activation_bytes, groups=groups
+    )
+    up = gemv(model.expert_intermediate_size, model.hidden_size)
+    down = gemv(model.hidden_size, model.expert_intermediate_size)
     ups = model.expert_matrices - 1
     whole_s = ups * up.busy_s + down.busy_s
     send_s = seconds * (ups * up.input_write_s / whole_s)

@@ -18,9 +18,13 @@ FOLDERS = ("common", "hardware", "workload", "placement", "schedule", "benchmark
 
 
 def packages_on_disk() -> set[str]:
-    """Every folder below the rooms that holds a Python file."""
-    found = {path.parent.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
-    return {"moeplan." + ".".join(path.parts) for path in found}
+    """Every folder below the rooms that holds something to ship."""
+    return {"moeplan." + ".".join(path.parent.relative_to(ROOT).parts) for path in shipped_on_disk()}
+
+
+def shipped_on_disk() -> set[Path]:
+    kinds = {".py", ".yaml", ".json", ".j2", ".parquet", ".typed"}
+    return {path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in kinds}
 
 
 @pytest.fixture(scope="session")
@@ -48,13 +52,7 @@ def test_wheel_holds_only_moeplan(wheel):
 
 def test_wheel_holds_every_source_and_data_file(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    kinds = {".py", ".yaml", ".json", ".j2", ".parquet", ".typed"}
-    expected = {
-        f"moeplan/{path.relative_to(ROOT)}"
-        for folder in FOLDERS
-        for path in (ROOT / folder).rglob("*")
-        if path.suffix in kinds
-    }
+    expected = {f"moeplan/{path.relative_to(ROOT)}" for path in shipped_on_disk()}
     assert expected - names == set()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .channels import annealing_rates, evaluation_ratio
+from . import channels, hardware
 
 
 def main() -> None:
@@ -13,8 +13,9 @@ def main() -> None:
     table = Table(title="micro-benchmarks (one core, medians)", title_justify="left")
     for column in ("what", "figure", "measured on"):
         table.add_column(column, overflow="fold")
-    for row in (*annealing_rates(), evaluation_ratio()):
-        table.add_row(*row)
+    for room in (hardware, channels):
+        for row in room.rows():
+            table.add_row(*row)
     Console().print(table)
 
 

@@ -26,7 +26,13 @@ _MOVES = 200_000
 _PROFILE_ONLY = {"resample": 0}
 
 
-def annealing_rates() -> Iterator[tuple[str, str, str]]:
+def rows() -> Iterator[tuple[str, str, str]]:
+    """Yield what, figure, and what it was measured on."""
+    yield from _annealing_rates()
+    yield _evaluation_ratio()
+
+
+def _annealing_rates() -> Iterator[tuple[str, str, str]]:
     """Proposed moves a second at 64 experts, 32 sites, 64 steps: J_dram alone, then all of J."""
     posed = _instance()
     dram_only = dataclasses.replace(posed, tables=posed.tables._replace(noc=False))
@@ -41,7 +47,7 @@ def annealing_rates() -> Iterator[tuple[str, str, str]]:
         yield f"proposed moves, {name}", f"{statistics.median(rates[1:]) / 1e6:.2f} M/s", where
 
 
-def evaluation_ratio() -> tuple[str, str, str]:
+def _evaluation_ratio() -> tuple[str, str, str]:
     """How many moves a full evaluation is worth."""
     posed = _instance()
     decision = solve(posed, "lpt").decision

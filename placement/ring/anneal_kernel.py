@@ -20,7 +20,9 @@ _LONGEST_SEGMENT = 3
 
 
 @kernel
-def add(load: NDArray[np.int32], start: NDArray[np.int64], links: NDArray[np.int32], arc: int, limit: int) -> int:
+def add(
+    load: NDArray[np.int32], start: NDArray[np.int64], links: NDArray[np.int32], arc: int, limit: int
+) -> int:
     """Put the transfers of an arc on its links; return how many more are beyond the limit."""
     more = 0
     for k in range(start[arc], start[arc + 1]):
@@ -30,7 +32,9 @@ def add(load: NDArray[np.int32], start: NDArray[np.int64], links: NDArray[np.int
 
 
 @kernel
-def remove(load: NDArray[np.int32], start: NDArray[np.int64], links: NDArray[np.int32], arc: int, limit: int) -> int:
+def remove(
+    load: NDArray[np.int32], start: NDArray[np.int64], links: NDArray[np.int32], arc: int, limit: int
+) -> int:
     """Take the transfers of an arc off its links; return how many fewer are beyond the limit."""
     fewer = 0
     for k in range(start[arc], start[arc + 1]):
@@ -196,7 +200,12 @@ def undo_loads(
 def difference(values: NDArray[np.int32], gone: NDArray[np.int64], come: NDArray[np.int64]) -> int:
     """Return what three arcs add to a sum over arcs [n * n] when they take the place of three others."""
     return (
-        values[come[0]] + values[come[1]] + values[come[2]] - values[gone[0]] - values[gone[1]] - values[gone[2]]
+        values[come[0]]
+        + values[come[1]]
+        + values[come[2]]
+        - values[gone[0]]
+        - values[gone[1]]
+        - values[gone[2]]
     )
 
 

@@ -56,7 +56,20 @@ class Annealer:
         price = (self._hops + _WEIGHT * beyond).astype(np.int32)
         start, links = self._arcs(limits)
         load = np.zeros(self.problem.topology.links, dtype=np.int32)
-        fixed = (self._hops, price, self._near, start, links, load, cap, _WEIGHT, goal, order, best, self._rng)
+        fixed = (
+            self._hops,
+            price,
+            self._near,
+            start,
+            links,
+            load,
+            cap,
+            _WEIGHT,
+            goal,
+            order,
+            best,
+            self._rng,
+        )
         sample = np.full(_SAMPLE, np.nan)
         anneal(*fixed, _SAMPLE, 0.0, 0.0, sample)
         hot, cold = temperatures(sample[np.isfinite(sample)])

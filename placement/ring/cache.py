@@ -48,7 +48,9 @@ class Request:
     def name(self) -> str:
         """File name. A limit on time is left out: what is kept of such answers is proven."""
         iterations = self.budget.iterations if self.budget.time_s is None else None
-        key = fingerprint(_VERSION, self.problem.question, self.solver, self.seed, iterations, self.budget.gap)
+        key = fingerprint(
+            _VERSION, self.problem.question, self.solver, self.seed, iterations, self.budget.gap
+        )
         return key.removeprefix("sha256:") + ".json"
 
 

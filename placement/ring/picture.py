@@ -124,7 +124,9 @@ def _hop(topology: Topology, source: int, destination: int, colour: int) -> str:
         # Beside the wire, short of the last core, and where a bend follows at the crossing of both sides.
         short = _RADIUS + 1 if i == len(pieces) - 1 else 0
         turn = steps[i + 1] if short == 0 and steps[i + 1] != (dx, dy) else (0, 0)
-        path += f"L{x2 - short * dx - _ASIDE * (dy + turn[1]):g} {y2 - short * dy + _ASIDE * (dx + turn[0]):g}"
+        path += (
+            f"L{x2 - short * dx - _ASIDE * (dy + turn[1]):g} {y2 - short * dy + _ASIDE * (dx + turn[0]):g}"
+        )
     return f'<path class="ring r{colour}" d="{path}" marker-end="url(#h{colour})"/>'
 
 

@@ -205,7 +205,9 @@ class RingProblem:
         if self.objective == "hops":
             return round(bound.value_s)
         if self.objective == "load,hops,total":
-            proven_load, hops = divmod(round(bound.value_s) // (self.n * self.diameter + 1), self.diameter + 1)
+            proven_load, hops = divmod(
+                round(bound.value_s) // (self.n * self.diameter + 1), self.diameter + 1
+            )
             if proven_load == load:
                 return hops
         return self.floor.counts[1]

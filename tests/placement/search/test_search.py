@@ -33,7 +33,7 @@ def test_seeds_differ_and_repeat():
 
 
 def test_numbers_are_uniform():
-    """20,000 draws over 10 cells: chi-square with 9 degrees of freedom stays below its 0.999 quantile, 27.9."""
+    """20,000 draws over 10 cells: chi-square with 9 degrees of freedom stays below the 0.999 quantile."""
     state = seeded(5)
     cells = np.bincount([below(state, 10) for _ in range(20_000)], minlength=10)
     assert ((cells - 2000) ** 2 / 2000).sum() < 27.9
