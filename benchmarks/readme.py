@@ -1,7 +1,8 @@
 """`python -m moeplan.benchmarks.readme [README.md]`: remake the README's outputs, tables and figures.
 
 Text between `<!-- begin: NAME -->` and `<!-- end: NAME -->` is replaced by what the block NAME gives now.
-Blocks on real traces are left as they are where MOEPLAN_TRACES is not set.
+Blocks on real traces and reference timings are left as they are where MOEPLAN_TRACES and
+MOEPLAN_REFERENCE are not set.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from ..placement.result import Budget
 from ..workload.model import load_model
 from ..workload.replay import replay, split
 from ..workload.trace import read_trace
+from .validation.figure import render
+from .validation.report import collect, summarize
 
 if TYPE_CHECKING:
     from ..placement.channels.planning import LayerPlan
@@ -66,6 +69,9 @@ def main() -> None:
         }
         if "MOEPLAN_TRACES" in os.environ:
             blocks["traces"] = lambda: _traces(Path(os.environ["MOEPLAN_TRACES"]), work)
+        if "MOEPLAN_REFERENCE" in os.environ:
+            figure = readme.parent / _FIGURES / "validation.svg"
+            blocks["validation"] = lambda: _validation(Path(os.environ["MOEPLAN_REFERENCE"]), figure)
         text = read_text(readme)
         for name, make in blocks.items():
             print(f"making {name}", file=sys.stderr)
@@ -167,6 +173,17 @@ def _trace_row(name: str, batch: int, plan: PlanFile) -> str:
         f"{ours.gap:.1%}",
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |"
+
+
+def _validation(reference: Path, figure: Path) -> str:
+    cases = collect(reference)
+    write_text(figure, render(cases))
+    lines = ["| model | cases | median | p95 | worst |", "|---|---:|---:|---:|---:|"]
+    for summary in summarize(cases):
+        errors = (summary.median_abs_error, summary.p95_abs_error, summary.worst_abs_error)
+        cells = [summary.name, str(summary.cases), *(f"{error:.2%}" for error in errors)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def _picture(plan: PlanFile, path: Path) -> None:

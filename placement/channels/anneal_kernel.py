@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..search.jit import kernel, kernel_without_nan
 from ..search.random import below, uniform
-from .kernels import BLOCK, State, noc_step, place, update_block
+from .kernels import BLOCK, State, noc_steps, place, update_block
 from .tables import Tables
 
 _SWAP, _CHANGE_TP = 0.35, 0.55  # cumulative shares; the rest migrates
@@ -143,6 +143,7 @@ def shift_noc(
     st: State,
     move: NDArray[np.int64],
     back: bool,
+    changed: NDArray[np.uint8],
     kept: NDArray[np.float64],
     kept_s: NDArray[np.float64],
 ) -> None:
@@ -150,24 +151,19 @@ def shift_noc(
 
     The times before are kept in `kept` [S, 5] and `kept_s` [S], from which the way back restores them.
     """
-    if not back:
-        kept[:] = st.parts
-        kept_s[:] = st.noc_s
-    for s in range(t.counts.shape[1]):
-        changed, touched = 0, False
-        for i in (0, 2):
-            if move[i] >= 0 and t.counts[move[i], s] > 0:
-                old, new = st.group_of[move[i]], move[i + 1]
-                if back:
-                    old, new = new, old
-                changed |= place(t, st, move[i], old, s, -1)
-                changed |= place(t, st, move[i], new, s, 1)
-                touched = True
-        if touched and not back:
-            noc_step(t, st, s, changed)
+    changed[:] = 0
+    for i in (0, 2):
+        if move[i] >= 0:
+            old, new = st.group_of[move[i]], move[i + 1]
+            place(t, st, move[i], new if back else old, -1, changed)
+            place(t, st, move[i], old if back else new, 1, changed)
     if back:
         st.parts[:] = kept
         st.noc_s[:] = kept_s
+    else:
+        kept[:] = st.parts
+        kept_s[:] = st.noc_s
+        noc_steps(t, st, changed)
 
 
 @kernel
@@ -224,6 +220,7 @@ def anneal(
     dram_s, move = np.empty(t.counts.shape[1]), np.empty(4, dtype=np.int64)
     rate, gain_bytes = np.zeros((2, len(t.near))), np.zeros((2, len(t.near)))
     kept, kept_s = np.zeros_like(st.parts), np.zeros_like(st.noc_s)
+    changed = np.zeros(len(dram_s), dtype=np.uint8)
     counts, token_s, shard_bytes = t.counts, t.token_s, t.shard_bytes
     group_start, group_sites, group_of = t.group_start, t.group_sites, st.group_of
     factor_of, factor_start, capacity_bytes, noc = t.factor_of, t.factor_start, t.capacity_bytes, t.noc
@@ -249,13 +246,13 @@ def anneal(
             continue
         delta_s = surrogate_s
         if noc:
-            shift_noc(t, st, move, False, kept, kept_s)
+            shift_noc(t, st, move, False, changed, kept, kept_s)
             delta_s = objective(dram_s, noc_s, risk) - current_s
         if sampling:
             deltas_s[i] = delta_s
         if sampling or (noc and not accept(delta_s - surrogate_s, temperature, uniform(rng))):
             if noc:
-                shift_noc(t, st, move, True, kept, kept_s)
+                shift_noc(t, st, move, True, changed, kept, kept_s)
             continue
         commit_loads(load_s, block_s, first, second, rate)
         memory_bytes += gain_bytes[0] + gain_bytes[1]

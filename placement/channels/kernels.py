@@ -1,12 +1,12 @@
 """The cost of a channel placement, step by step, kept current under changes (numba).
 
-`evaluate_steps` is the one scorer; searches use the same `place`, `noc_step` and `dram_step` on a
-`State` that they change and change back. tests/placement/channels holds a twin in plain numpy.
+`evaluate_steps` is the one scorer; searches use the same `place` and `noc_steps` on a `State` that they
+change and change back. tests/placement/channels holds a twin in plain numpy.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,8 @@ from .tables import Tables
 DRAM, DISPATCH, COLLECTIVE, GATHER, SCATTER = range(5)
 #: Sites under one entry of `State.block_s`, so that a move looks at few rows to find the busiest site.
 BLOCK = 4
-#: What a change of placement may touch in a step besides dispatch and gather.
-RINGS, CORES = 1, 2
+#: What a change of placement touches in a step: anything; collectives; which sites are first cores.
+TOUCHED, RINGS, CORES = 1, 2, 4
 
 
 class State(NamedTuple):
@@ -65,90 +65,104 @@ def empty_state(t: Tables) -> State:
     )
 
 
-@kernel
-def place(t: Tables, st: State, e: int, g: int, s: int, sign: int) -> int:
-    """Add (sign 1) or take away (-1) expert e on group g in the communication of step s.
+# Functions that run once a step take plain arrays: handing on a tuple of thirty arrays, or a row of one,
+# costs a reference count for each, more than the work itself.
 
-    Returns which of RINGS and CORES this may change, for `noc_step`.
+
+@kernel
+def place(t: Tables, st: State, e: int, g: int, sign: int, changed: NDArray[np.uint8]) -> None:
+    """Add (sign 1) or take away (-1) expert e on group g in the communication of all steps.
+
+    Marks in `changed` [S] what `noc_steps` must look at again.
     """
-    steps = t.counts.shape[1]
-    begin, end = t.slot_start[e * steps + s], t.slot_start[e * steps + s + 1]
-    if begin == end:
-        return 0
-    sites = t.near.shape[0]
-    used, dispatch, ranks = st.used[s], st.dispatch[s], st.dispatch_rank[s]
-    route_start, route_links = t.route_start, t.route_links
-    for i in range(begin, end):
-        b = t.slots[i]
-        home = t.home[b]
-        for k in range(t.group_start[g], t.group_start[g + 1]):
-            c = t.group_sites[k]
-            before = used[b, c]
-            used[b, c] = before + sign
-            # The activation travels once, however many of the token's experts live on the site.
-            if c != home and (before == 0 or before + sign == 0):
-                for r in range(route_start[home * sites + c], route_start[home * sites + c + 1]):
-                    dispatch[route_links[r]] += sign
-                ranks[t.latency_rank[home, c]] += sign
-    tokens = end - begin
-    for k in range(t.ring_start[g], t.ring_start[g + 1]):
-        st.ring[s, t.ring_links[k]] += sign * tokens * t.ring_bytes[k]
-    st.ring_rank[s, t.ring_rank[g]] += sign
-    core = t.group_sites[t.group_start[g]]
-    before_tokens = st.first[s, core]
-    st.first[s, core] = before_tokens + sign * tokens
-    changed = RINGS if t.ring_start[g + 1] > t.ring_start[g] else 0
-    if before_tokens == 0 or st.first[s, core] == 0:
-        changed |= CORES
-    return changed
+    sites, steps = len(t.near), t.counts.shape[1]
+    slot_start, slots, home_of = t.slot_start, t.slots, t.home
+    group_sites, first, last = t.group_sites, t.group_start[g], t.group_start[g + 1]
+    route_start, route_links, latency_rank = t.route_start, t.route_links, t.latency_rank
+    ring_links, ring_bytes, ring_first, ring_last = (
+        t.ring_links,
+        t.ring_bytes,
+        t.ring_start[g],
+        t.ring_start[g + 1],
+    )
+    used, dispatch, dispatch_rank = st.used, st.dispatch, st.dispatch_rank
+    ring, ring_rank, rank_of, first_tokens = st.ring, st.ring_rank, t.ring_rank[g], st.first
+    core = group_sites[first]
+    for s in range(steps):
+        begin, end = slot_start[e * steps + s], slot_start[e * steps + s + 1]
+        if begin == end:
+            continue
+        for i in range(begin, end):
+            b = slots[i]
+            home = home_of[b]
+            for k in range(first, last):
+                c = group_sites[k]
+                before = used[s, b, c]
+                used[s, b, c] = before + sign
+                # The activation travels once, however many of the token's experts live on the site.
+                if c != home and (before == 0 or before + sign == 0):
+                    for r in range(route_start[home * sites + c], route_start[home * sites + c + 1]):
+                        dispatch[s, route_links[r]] += sign
+                    dispatch_rank[s, latency_rank[home, c]] += sign
+        tokens = end - begin
+        for k in range(ring_first, ring_last):
+            ring[s, ring_links[k]] += sign * tokens * ring_bytes[k]
+        ring_rank[s, rank_of] += sign
+        before_tokens = first_tokens[s, core]
+        first_tokens[s, core] = before_tokens + sign * tokens
+        changed[s] |= TOUCHED
+        if ring_last > ring_first:
+            changed[s] |= RINGS
+        if before_tokens == 0 or before_tokens + sign * tokens == 0:
+            changed[s] |= CORES
 
 
 @kernel
-def noc_step(t: Tables, st: State, s: int, changed: int) -> None:
-    """Recompute the communication phases of step s from the state (SPIMOE 3.3.2).
+def noc_steps(t: Tables, st: State, changed: NDArray[np.uint8]) -> None:
+    """Recompute the communication phases of the changed steps from the state (SPIMOE 3.3.2).
 
     Inside a phase all transfers run at once and share links: the time is the busiest link's bytes over
     its bandwidth plus the largest latency. The phases follow one another. The collectives are looked at
-    again where `changed` has RINGS, the way home where it has CORES.
+    again where `changed` [S] has RINGS, the way home where it has CORES.
     """
-    p, per_byte = st.parts[s], t.seconds_per_byte
-    p[DISPATCH] = _busiest(st.dispatch[s], per_byte) * t.token_bytes
-    p[DISPATCH] += _largest(st.dispatch_rank[s], t.latency_s)
-    if changed & RINGS:
-        p[COLLECTIVE] = _busiest(st.ring[s], per_byte) + _largest(st.ring_rank[s], t.ring_latency_s)
-    p[GATHER] = t.token_bytes * _gather(
-        st.first[s],
-        st.active,
-        t.route_start,
-        t.route_links,
-        per_byte,
-        t.latency_rank,
-        st.scratch,
-        st.worst_rank,
-    )
-    cores = st.worst_rank[1]
-    p[GATHER] += max(cores - 1, 0) * t.latency_s[st.worst_rank[0]]
-    if changed & CORES:
-        p[SCATTER] = t.token_bytes * _scatter(
-            st.first[s], t.home, t.near, st.active, t.route_start, t.route_links, per_byte, t.latency_rank,
-            st.scratch, st.worst_rank,
-        )  # fmt: skip
-        p[SCATTER] += t.latency_s[st.worst_rank[0]]
-    st.noc_s[s] = p[DISPATCH] + p[COLLECTIVE] + p[GATHER] + p[SCATTER]
+    parts, noc_s, per_byte, token_bytes = st.parts, st.noc_s, t.seconds_per_byte, t.token_bytes
+    dispatch, dispatch_rank, latency_s = st.dispatch, st.dispatch_rank, t.latency_s
+    ring, ring_rank, ring_latency_s = st.ring, st.ring_rank, t.ring_latency_s
+    first, active, scratch, worst_rank = st.first, st.active, st.scratch, st.worst_rank
+    route_start, route_links, latency_rank = t.route_start, t.route_links, t.latency_rank
+    home_of, near = t.home, t.near
+    for s in range(len(changed)):
+        if changed[s] == 0:
+            continue
+        dispatch_s = _busiest(dispatch, s, per_byte) * token_bytes + _largest(dispatch_rank, s, latency_s)
+        if changed[s] & RINGS:
+            parts[s, COLLECTIVE] = _busiest(ring, s, per_byte) + _largest(ring_rank, s, ring_latency_s)
+        gather_s = token_bytes * _gather(
+            first, s, active, route_start, route_links, per_byte, latency_rank, scratch, worst_rank
+        )
+        gather_s += max(worst_rank[1] - 1, 0) * latency_s[worst_rank[0]]
+        if changed[s] & CORES:
+            scatter_s = token_bytes * _scatter(
+                first, s, home_of, near, active, route_start, route_links, per_byte, latency_rank, scratch,
+                worst_rank,
+            )  # fmt: skip
+            parts[s, SCATTER] = scatter_s + latency_s[worst_rank[0]]
+        parts[s, DISPATCH], parts[s, GATHER] = dispatch_s, gather_s
+        noc_s[s] = dispatch_s + parts[s, COLLECTIVE] + gather_s + parts[s, SCATTER]
 
 
 @kernel_without_nan
-def _busiest(amount: NDArray[np.float64], per_byte: NDArray[np.float64]) -> float:
+def _busiest(amount: NDArray[Any], s: int, per_byte: NDArray[np.float64]) -> float:
     largest = 0.0
     for m in range(len(per_byte)):
-        largest = max(largest, amount[m] * per_byte[m])
+        largest = max(largest, amount[s, m] * per_byte[m])
     return largest
 
 
 @kernel
-def _largest(histogram: NDArray[np.int32], values: NDArray[np.float64]) -> float:
+def _largest(histogram: NDArray[np.int32], s: int, values: NDArray[np.float64]) -> float:
     for r in range(len(values) - 1, -1, -1):
-        if histogram[r] > 0:
+        if histogram[s, r] > 0:
             return float(values[r])
     return 0.0
 
@@ -156,6 +170,7 @@ def _largest(histogram: NDArray[np.int32], values: NDArray[np.float64]) -> float
 @kernel
 def _gather(
     first: NDArray[np.int32],
+    s: int,
     active: NDArray[np.int32],
     route_start: NDArray[np.int32],
     route_links: NDArray[np.int32],
@@ -170,12 +185,12 @@ def _gather(
     edge carries all blocks but the receiver's own. Writes the rank of the longest edge and the number of
     cores to `worst_rank` [2].
     """
-    sites = len(first)
+    sites = first.shape[1]
     n, total = 0, 0
     for c in range(sites):
-        if first[c] > 0:
+        if first[s, c] > 0:
             active[n] = c
-            total += first[c]
+            total += first[s, c]
             n += 1
     worst_rank[0], worst_rank[1] = 0, n
     if n < 2:
@@ -183,7 +198,7 @@ def _gather(
     busiest, rank = 0.0, 0
     for i in range(n):
         a, b = active[i], active[i + 1 if i + 1 < n else 0]
-        moved = float(total - first[b])
+        moved = float(total - first[s, b])
         for r in range(route_start[a * sites + b], route_start[a * sites + b + 1]):
             link = route_links[r]
             scratch[link] += moved * per_byte[link]
@@ -200,6 +215,7 @@ def _gather(
 @kernel
 def _scatter(
     first: NDArray[np.int32],
+    s: int,
     home_of: NDArray[np.int32],
     near: NDArray[np.int32],
     origin: NDArray[np.int32],
@@ -215,11 +231,11 @@ def _scatter(
     After the all-gather every first core holds every result. Writes the rank of the longest way to
     `worst_rank[0]`; `origin` is work space `[N]`.
     """
-    sites = len(first)
+    sites = first.shape[1]
     for home in range(sites):
         origin[home] = home
         for c in near[home]:
-            if first[c] > 0:
+            if first[s, c] > 0:
                 origin[home] = c
                 break
     busiest, rank = 0.0, 0
@@ -242,6 +258,7 @@ def _scatter(
 def fill(t: Tables, st: State, group_of: NDArray[np.int32]) -> None:
     """Place every expert in an empty state and compute all parts."""
     experts, steps = t.counts.shape
+    changed = np.zeros(steps, dtype=np.uint8)
     for e in range(experts):
         g = group_of[e]
         st.group_of[e] = g
@@ -251,14 +268,14 @@ def fill(t: Tables, st: State, group_of: NDArray[np.int32]) -> None:
             for s in range(steps):
                 st.load_s[c, s] += t.counts[e, s] * t.token_s[g]
         if t.noc:
-            for s in range(steps):
-                place(t, st, e, g, s, 1)
+            place(t, st, e, g, 1, changed)
     for block in range(len(st.block_s)):
         update_block(st.load_s, st.block_s, block)
     for s in range(steps):
         st.parts[s, DRAM] = st.block_s[:, s].max()
-        if t.noc:
-            noc_step(t, st, s, RINGS | CORES)
+    if t.noc:
+        changed[:] = TOUCHED | RINGS | CORES
+        noc_steps(t, st, changed)
 
 
 @kernel

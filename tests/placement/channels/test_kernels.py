@@ -79,8 +79,8 @@ def test_increments_equal_full_evaluation(seed, row_mode, swap, shape):
     gains(t.group_start, t.group_sites, t.token_s, state.group_of, move, rate)
     first, second = t.counts[move[0]], t.counts[max(move[2], 0)]
     try_loads(state.load_s, state.block_s, first, second, rate, dram_s)
-    kept, kept_s = np.empty((4, 5)), np.empty(4)
-    shift_noc(t, state, move, False, kept, kept_s)
+    changed, kept, kept_s = np.zeros(4, dtype=np.uint8), np.empty((4, 5)), np.empty(4)
+    shift_noc(t, state, move, False, changed, kept, kept_s)
 
     moved = group_of.copy()
     moved[move[0]] = move[1]
@@ -91,7 +91,7 @@ def test_increments_equal_full_evaluation(seed, row_mode, swap, shape):
     np.testing.assert_allclose(state.parts[:, 1:], fresh.parts[:, 1:], rtol=1e-12, atol=1e-20)
     np.testing.assert_allclose(state.noc_s, fresh.noc_s, rtol=1e-12, atol=1e-20)
 
-    shift_noc(t, state, move, True, kept, kept_s)
+    shift_noc(t, state, move, True, changed, kept, kept_s)
     for now, then, name in zip(state, before, state._fields, strict=True):
         if name not in ("active", "worst_rank"):
             np.testing.assert_allclose(now, then, rtol=1e-12, atol=1e-12, err_msg=name)
