@@ -1,9 +1,9 @@
 """The figure of the README: what the best ring gains over the row-major one, by message size and duplex mode.
 
-Rounds are timed in router cycles (`hardware.noc.ring_round_cycles`, equal to BookSim2 wherever transfers do
-not meet) on SPIMOE's network: 4 x 8 cores, 32-byte flits, XY routes. All-gather and all-reduce are rounds of
-the same transfers, so the ratio holds for both. Nothing is fitted to the published figure, which names neither
-message size nor duplex mode.
+Rounds are timed in router cycles (`hardware.noc.ring_round_cycles`, equal to BookSim2 wherever transfers
+do not meet) on SPIMOE's network: 4 x 8 cores, 32-byte flits, XY routes. All-gather and all-reduce are rounds
+of the same transfers, so the ratio holds for both. Nothing is fitted to the published figure, which names
+neither message size nor duplex mode.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CURVES = {
 
 
 def speed_ups(duplex: str) -> list[float]:
-    """Return cycles of a row-major round over cycles of a round of the proven best ring, for each of FLITS."""
+    """Return cycles of a row-major round over cycles of a round of the best ring, for each of FLITS."""
     topology = mesh(ROWS, COLS, link_bandwidth_bytes_per_s=25.6e9, hop_latency_s=3.75e-9, duplex=duplex)
     best = solve(
         RingProblem(topology, tuple(range(ROWS * COLS))), "exact", budget=Budget(time_s=60.0)
@@ -60,8 +60,13 @@ def draw(path: str | Path) -> None:
         axes.axhline(PUBLISHED, color="#57606a", linewidth=1)
         axes.annotate(
             f"SPIMOE: {PUBLISHED}x, message size and duplex mode not given",
-            (sizes[-1], PUBLISHED), (0, 4), textcoords="offset points", ha="right", color="#57606a", fontsize=9,
-        )  # fmt: skip
+            (sizes[-1], PUBLISHED),
+            (0, 4),
+            textcoords="offset points",
+            ha="right",
+            color="#57606a",
+            fontsize=9,
+        )
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes[::2], [_size(size) for size in sizes[::2]])
         axes.set_ylim(bottom=0)

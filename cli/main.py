@@ -15,11 +15,13 @@ from .check import check
 from .console import fail, show
 from .demo import demo
 from .models import models
+from .partition import partition
 from .plan import plan
 from .platforms import platforms
 from .report import report
 from .signals import stop_on_signals
 from .solvers import solvers
+from .timeline import timeline
 from .validate import validate
 from .versions import moeplan_version, versions
 
@@ -38,6 +40,8 @@ _EXIT_CODES = """\
 _VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "plan": plan,
+    "partition": partition,
+    "timeline": timeline,
     "report": report,
     "check": check,
     "validate": validate,

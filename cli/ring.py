@@ -96,8 +96,8 @@ def ring(
 ) -> None:
     """Order cores into a ring, and prove how good the order is.
 
-    The largest hop (one way) delays every round of an all-gather or all-reduce, the link load is the number of
-    transfers that share the busiest link. Compared with what SPIMOE does and with what no algorithm can beat.
+    The largest hop (one way) delays every round of an all-gather or all-reduce; the link load is how many
+    transfers share the busiest link. Compared with what SPIMOE does, and with what no algorithm can beat.
     """
     from ..common.files import write_text
     from ..hardware.units import BYTES, BYTES_PER_S, TIME, parse
@@ -110,7 +110,7 @@ def ring(
     topology = _topology(
         mesh, torus, duplex, failed, failed_link or [], parse(bandwidth, BYTES_PER_S), parse(latency, TIME)
     )
-    members = _members(cores, topology)
+    members = tuple(_members(cores, topology))
     wanted: dict[str, Any] = {
         "objective": objective,
         "collective": _COLLECTIVES[collective],
@@ -141,35 +141,36 @@ def ring(
 def answer(problems: Mapping[str, RingProblem], results: Mapping[str, Result[RingOrder]]) -> dict[str, Any]:
     """What `--json` prints. `bound_hops`: no ring of that load has a smaller largest hop."""
     problem, result = problems["ring"], results["ring"]
-    measured = _measured(problem, result)
+    counts = _counts(problem, result)
     told = {
         "order": _ring_of(result).order,
-        **measured,
-        "bound_hops": problem.least_hops(result.bound, measured["link_load"]),
+        **counts,
+        "bound_hops": problem.least_hops(result.bound, counts["link_load"]),
         "stop": result.stop,
+        **_times_s(problem, result),
     }
     if "pair" in problems:
         told["pair"] = {
             "orders": [ring.order for ring in _orders(problems, results)],
-            **_measured(problems["pair"], results["pair"]),
-            **{f"bound_{name}": value for name, value in _limits(problems["pair"]).items()},
+            **_counts(problems["pair"], results["pair"]),
             "stop": results["pair"].stop,
+            **_times_s(problems["pair"], results["pair"]),
+            **{f"bound_{name}": value for name, value in _limits_s(problems["pair"]).items()},
         }
     return told
 
 
-def _measured(problem: RingProblem, result: Result[RingOrder]) -> dict[str, Any]:
+def _counts(problem: RingProblem, result: Result[RingOrder]) -> dict[str, int]:
+    counts = problem.measure(_ring_of(result))
+    return {name: getattr(counts, name) for name in ("bottleneck_hops", "link_load", "total_hops")}
+
+
+def _times_s(problem: RingProblem, result: Result[RingOrder]) -> dict[str, float]:
     ring = _ring_of(result)
-    counts = problem.measure(ring)
-    return {
-        "bottleneck_hops": counts.bottleneck_hops,
-        "link_load": counts.link_load,
-        "total_hops": counts.total_hops,
-        **{f"{name}_s": problem.collective_s(ring, name) for name in _COLLECTIVES.values()},
-    }
+    return {f"{name}_s": problem.collective_s(ring, name) for name in _COLLECTIVES.values()}
 
 
-def _limits(problem: RingProblem) -> dict[str, float]:
+def _limits_s(problem: RingProblem) -> dict[str, float]:
     """Seconds that no algorithm can beat on these links."""
     from ..placement.ring.limits import least_collective_s
 
@@ -211,10 +212,9 @@ def _show(problems: Mapping[str, RingProblem], results: Mapping[str, Result[Ring
     }
     rows = []
     for name, (posed, solved) in named.items():
-        counts = _measured(posed, solved)
-        times = (format_s(counts[f"{collective}_s"]) for collective in _COLLECTIVES.values())
-        rows.append((name, counts["bottleneck_hops"], counts["link_load"], counts["total_hops"], *times))
-    rows.append(("any algorithm, at least", "", "", "", *map(format_s, _limits(problem).values())))
+        times = map(format_s, _times_s(posed, solved).values())
+        rows.append((name, *_counts(posed, solved).values(), *times))
+    rows.append(("any algorithm, at least", "", "", "", *map(format_s, _limits_s(problem).values())))
     columns = ("order", "largest hop", "link load", "total hops", *_COLLECTIVES)
     proof = (
         f"bound: largest hop {problem.least_hops(result.bound, problem.measure(_ring_of(result)).link_load)}"
@@ -268,9 +268,10 @@ def _ids(text: str, option: str) -> list[int]:
     ids: list[int] = []
     for part in text.split(","):
         span = re.fullmatch(r"\s*(\d{1,6})(?:\s*-\s*(\d{1,6}))?\s*", part)
-        if span is None:
+        first, last = (int(span[1]), int(span[2] or span[1])) if span else (1, 0)
+        if last < first:
             raise UsageError(
                 f"{text!r} names no cores", where=option, allowed="ids and ranges, as in 0,1,5-7"
             )
-        ids += range(int(span[1]), int(span[2] or span[1]) + 1)
+        ids += range(first, last + 1)
     return ids

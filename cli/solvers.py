@@ -25,11 +25,11 @@ def solvers(
     exact: proves optimality, given time. anytime: better with more budget. uses start: begins with the
     best baseline. by iterations: repeats exactly under an iteration budget.
     """
-    from ..placement.registry import solvers_of
+    from ..placement.registry import families, solvers_of
 
     known = solvers_of(family)
     if not known:
-        raise UsageError(f"there is no family {family!r}", fix=did_you_mean(family, [FAMILY]))
+        raise UsageError(f"there is no family {family!r}", fix=did_you_mean(family, families()))
     if json:
         show_json({"family": family, "solvers": [_describe(info) for info in known.values()]})
         return

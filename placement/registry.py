@@ -77,6 +77,28 @@ _BUILT_IN = (
     SolverInfo("channels", "exact", ".channels.exact:exact",
                "branch and bound on the whole cost, for small instances",
                exact=True, anytime=True, uses_start=True),
+    SolverInfo("partition", "auto", ".partition.ours:exact", "the optimum, proven", exact=True, anytime=True),
+    SolverInfo("partition", "no_exp", ".partition.published:no_exp", "all experts on the GPU",
+               published="NeuPIMs; NoExp in Sieve 7.1"),
+    SolverInfo("partition", "all_exp", ".partition.published:all_exp", "all experts on PIM",
+               published="PAPI, Stratum; AllExp in Sieve 7.1"),
+    SolverInfo("partition", "pimoe", ".partition.published:pimoe",
+               "the busiest channel's most popular expert to the GPU until that is slower",
+               published="PIMoE, as described in Sieve 7.1"),
+    SolverInfo("partition", "sieve", ".partition.published:sieve",
+               "the most popular expert to the GPU until the total would rise", published="Sieve 5"),
+    SolverInfo("partition", "fast", ".partition.ours:fast",
+               "relaxation, rounding and a short search, with a bound: for the critical path"),
+    SolverInfo("partition", "exact", ".partition.ours:exact",
+               "relaxation and a search by reduced costs until the optimum is proven",
+               exact=True, anytime=True),
+    SolverInfo("partition", "annealing", ".partition.annealing:annealing",
+               "move or exchange single experts", anytime=True, uses_start=True),
+    SolverInfo("partition", "ilp", ".partition.ilp:ilp",
+               "integer program over classes of equal experts (PuLP, CBC), with its bound",
+               exact=True, anytime=True),
+    SolverInfo("partition", "cpsat", ".partition.cpsat:cpsat",
+               "CP-SAT over classes of equal experts, with its bound", exact=True, anytime=True),
 )  # fmt: skip
 
 _registered: dict[tuple[str, str], SolverInfo] = {(info.family, info.name): info for info in _BUILT_IN}
@@ -101,6 +123,12 @@ def solvers_of(family: str) -> dict[str, SolverInfo]:
     """Return the solvers of a family by name, built-in and third-party."""
     _load_entry_points()
     return {info.name: info for info in _registered.values() if info.family == family}
+
+
+def families() -> tuple[str, ...]:
+    """Return the families that have solvers."""
+    _load_entry_points()
+    return tuple(dict.fromkeys(info.family for info in _registered.values()))
 
 
 def find(family: str, name: str) -> SolverInfo:

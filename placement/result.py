@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Generic
 
 from ..common.errors import UsageError
-from .problem import Bound, Cost, DecisionT
+from .problem import SAME_COST, Bound, Cost, DecisionT
 
 
 class Stop(StrEnum):
@@ -86,4 +86,5 @@ class Result(Generic[DecisionT]):
             return 1.0
         if self.cost.objective_s <= 0.0:
             return 0.0
-        return max(0.0, 1.0 - self.bound.value_s / self.cost.objective_s)
+        gap = 1.0 - self.bound.value_s / self.cost.objective_s
+        return gap if gap > SAME_COST else 0.0

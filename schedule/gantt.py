@@ -57,10 +57,7 @@ def gantt_svg(timelines: Mapping[str, Timeline], *, title: str, expected_s: floa
         y += height
     parts.append(_axis(scale, y))
     if expected_s is not None:
-        x = _n(scale.x(expected_s))
-        parts.append(
-            f'<path class="expected" d="M{x} 40V{_n(y)}"><title>{format_s(expected_s)}</title></path>'
-        )
+        parts.append(_expected(expected_s, scale.x(expected_s), y))
     said = "; ".join(f"{name}: {format_s(timeline.makespan_s)}" for name, timeline in timelines.items())
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_n(_WIDTH)} {_n(y + 24)}" '
@@ -152,8 +149,13 @@ def _legend(colour: Mapping[str, int]) -> str:
     for kind, index in colour.items():
         parts.append(_rect(x, 24, 12, 12, f'fill="var(--k{index})"'))
         parts.append(f'<text x="{_n(x + 17)}" y="34">{escape(kind)}</text>')
-        x += 34 + 7 * len(kind)
+        x += 38 + 7.5 * len(kind)
     return "".join(parts)
+
+
+def _expected(expected_s: float, x: float, bottom: float) -> str:
+    label = f'<text x="{_n(_WIDTH)}" y="34" text-anchor="end">expected {format_s(expected_s)} (dashed)</text>'
+    return f'{label}<path class="expected" d="M{_n(x)} 46V{_n(bottom)}"/>'
 
 
 def _axis(scale: _Scale, y: float) -> str:
@@ -180,14 +182,15 @@ def _columns(
 ) -> list[str | None]:
     """Return the kind with the largest share of every column of time; None where most of it is idle."""
     edges = np.arange(width + 1) * column_s
-    share_s = np.zeros((len(kinds), width))
+    names: list[str | None] = [*kinds, None]
+    share_s = np.zeros((len(names), width))
     for task in _tasks_on(timeline, resource):
         start, end = timeline.start_s[task], timeline.end_s[task]
         overlap = np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1])
-        share_s[kinds.index(timeline.graph.kinds[task])] += np.maximum(overlap, 0.0)
-    busy = share_s.sum(axis=0) >= 0.5 * column_s
+        share_s[names.index(timeline.graph.kinds[task])] += np.maximum(overlap, 0.0)
+    idle = share_s.sum(axis=0) < 0.5 * column_s
     return [
-        kinds[most] if is_busy else None for most, is_busy in zip(share_s.argmax(axis=0), busy, strict=True)
+        names[-1 if is_idle else most] for most, is_idle in zip(share_s.argmax(axis=0), idle, strict=True)
     ]
 
 

@@ -142,6 +142,7 @@ def _solve(
     model, starts = _model(graph, execute(graph, start.order))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
+    solver.parameters.interleave_search = True  # neighbourhood search in turns with the proof, repeatable
     solver.parameters.random_seed = seed % 2**31
     solver.parameters.relative_gap_limit = budget.gap
     if budget.time_s is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..common.errors import UsageError
+from ..common.errors import BadInput, UsageError
+from ..placement.partition.costs import data_type
+from ..workload.attention import decode_attention
 from .layer import ALL_CHANNELS, FixedWork, GpuExperts, LayerWork, PimExperts
 
 if TYPE_CHECKING:
@@ -17,9 +19,9 @@ if TYPE_CHECKING:
     from ..hardware.gpu import Gpu
     from ..hardware.pim import Pim
     from ..hardware.platform import Platform
+    from ..placement.partition.layer import PartitionLayer
+    from ..placement.partition.problem import PartitionProblem
     from ..workload.model import MoEModel
-
-    Floats = NDArray[np.float64]
 
 _CHOICE_BYTES = 4
 """Of a routing map, per token and expert chosen: id and weight, 16 bits each."""
@@ -61,14 +63,16 @@ def one_gpu(tokens: ArrayLike, top_k: int) -> Routed:
     return Routed(np.arange(counts.size), counts, counts, batch, Exchange())
 
 
-def busiest_gpu(chosen: NDArray[np.int16], model: MoEModel, gpu: Gpu, gpus: int) -> Routed:
+def busiest_gpu(chosen: NDArray[np.int16], model: MoEModel, platform: Platform, gpus: int) -> Routed:
     """Return the work of the GPU with most routed tokens (lowest id on ties) under expert parallelism.
 
     `chosen` [B, K] holds the experts of every batch slot. Slots and experts lie on `gpus` GPUs in equal
     consecutive blocks. A token crosses to a GPU once, however many of its experts live there. Each
     collective takes the busiest GPU's bytes in one direction over NVLink, and the kernel constant. Raises
-    UsageError where experts or slots cannot be split evenly.
+    UsageError where experts or slots cannot be split evenly, BadInput where the platform has no GPU.
     """
+    if platform.gpu is None:
+        raise BadInput(f"platform {platform.name!r} has no GPU", fix="take one, for example b200-hbmpim")
     slots = len(chosen)
     for what, count in (("experts", model.experts), ("batch slots", slots)):
         if count % gpus:
@@ -85,7 +89,7 @@ def busiest_gpu(chosen: NDArray[np.int16], model: MoEModel, gpu: Gpu, gpus: int)
         counts[:, own].sum(axis=0),
         counts[busiest, own],
         slots // gpus,
-        _exchange(chosen, model, gpu, gpus),
+        _exchange(chosen, model, platform.gpu, gpus),
     )
 
 
@@ -104,138 +108,122 @@ def _exchange(chosen: NDArray[np.int16], model: MoEModel, gpu: Gpu, gpus: int) -
 
 
 def layer_work(
-    model: MoEModel,
-    platform: Platform,
+    layer: PartitionLayer,
+    problem: PartitionProblem,
     routed: Routed,
     on_gpu: ArrayLike,
     *,
-    layout: Literal["tp", "ep"] = "tp",
-    attention_s: float = 0.0,
     scheduler_s: float = 0.0,
-    pim_s: ArrayLike | None = None,
 ) -> LayerWork:
-    """Return the tasks' seconds for a partition: `on_gpu` bool [e], true for experts that the GPU runs.
+    """Return the tasks of a partition: `on_gpu` bool [e], true for experts that the GPU runs.
 
-    Experts without tokens have no task. In layout "tp" an expert lies on all channels, in "ep" expert i
-    of the GPU on channel i modulo their number. `pim_s` float [e] replaces the timing model where a cost
-    table knows better; how it splits into steps stays the model's. `attention_s` is decode attention on
-    PIM, `scheduler_s` the time of the partition's decision. Raises UsageError where the platform lacks a
-    GPU or PIM.
+    Times of experts and of attention are those of `problem`, posed for `routed.tokens`; experts without
+    tokens have no task. `scheduler_s` is what the decision takes. Raises UsageError where shapes differ.
     """
-    gpu, pim = platform.gpu, platform.pim
-    if gpu is None or pim is None or platform.topology is None:
-        raise UsageError(
-            f"platform {platform.name} has no {'GPU' if gpu is None else 'PIM'}",
-            fix="use a GPU with computing memory, such as b200-hbmpim",
-        )
     mask = np.asarray(on_gpu, dtype=np.bool_)
-    if mask.shape != routed.tokens.shape:
-        raise UsageError(f"a partition of {routed.tokens.size} experts has shape {mask.shape}")
-    on_pim = np.flatnonzero(~mask & (routed.tokens > 0))
-    mask = mask & (routed.tokens > 0)
-    sites = platform.topology.sites
-    groups = platform.site_pseudo_channels * (sites if layout == "tp" else 1)
-    seconds = _pim_seconds(model, pim, groups, routed.tokens) if pim_s is None else np.asarray(pim_s)
+    if not mask.shape == problem.tokens.shape == routed.tokens.shape:
+        raise UsageError(
+            f"{routed.tokens.size} experts, {problem.tokens.size} in the problem, {mask.size} partitioned"
+        )
+    pim = layer.platform.pim
+    assert pim is not None  # a PartitionLayer has both
+    active = problem.tokens > 0
     return LayerWork(
-        _fixed(model, gpu, routed, mask, bool(on_pim.size), attention_s, scheduler_s),
-        _gpu_experts(model, gpu, routed, mask),
-        _pim_experts(
-            model, pim, groups, routed.experts[on_pim], seconds[on_pim],
-            np.full(on_pim.size, ALL_CHANNELS) if layout == "tp" else on_pim % sites,
-        ),
+        _fixed(layer, routed, problem.attention_s, scheduler_s, mask & active),
+        _gpu_experts(layer, routed, np.flatnonzero(mask & active)),
+        _pim_experts(layer, pim, problem, routed, np.flatnonzero(~mask & active)),
         second_row_buffer=pim.dual_row_buffer,
-    )  # fmt: skip
-
-
-def gemm_dtype(model: MoEModel, gpu: Gpu) -> str:
-    """Return the type in which experts are multiplied: FP8 weights in fp8 where the GPU can, else bf16."""
-    return "fp8" if model.weight_bytes == 1.0 and "fp8" in gpu.peak_flop_per_s else "bf16"
+    )
 
 
 def _fixed(
-    model: MoEModel,
-    gpu: Gpu,
+    layer: PartitionLayer,
     routed: Routed,
-    on_gpu: NDArray[np.bool_],
-    any_on_pim: bool,
     attention_s: float,
     scheduler_s: float,
+    on_gpu: NDArray[np.bool_],
 ) -> FixedWork:
-    """Small kernels cost their constant and the traffic of what they touch; results stay on chip."""
-    hidden, batch = model.hidden_size, routed.batch
-    shared = model.expert_matrices * hidden * model.shared_intermediate_size * model.shared_experts
-    router = hidden * model.experts
-    router_bytes = router * model.other_weight_bytes + batch * hidden * model.activation_bytes
-    shared_bytes = shared * model.other_weight_bytes
+    """Kernels cost their constant, and the roofline of what they move and compute for the local batch."""
+    model, gpu = layer.model, layer.platform.gpu
+    assert gpu is not None
+    kernel_s, batch = gpu.kernel_s, routed.batch
+    router = model.hidden_size * model.experts
+    shared = model.expert_matrices * model.hidden_size * model.shared_intermediate_size * model.shared_experts
+    through_bytes = 2 * batch * model.hidden_size * model.activation_bytes  # a vector in, and one out
+    dtype = data_type(gpu, model.other_weight_bytes)
+    router_bytes = router * model.other_weight_bytes + through_bytes
+    shared_bytes = shared * model.other_weight_bytes + through_bytes
     return FixedWork(
+        projections_s=_projections_s(layer, gpu, batch),
         attention_s=attention_s,
-        router_s=gpu.kernel_s + gpu.roofline_s(router_bytes, 2.0 * batch * router, "bf16"),
+        router_s=kernel_s + gpu.roofline_s(router_bytes, 2 * batch * router, dtype),
         all_gather_s=routed.exchange.all_gather_s,
-        metadata_s=gpu.kernel_s,
+        metadata_s=kernel_s,
         scheduler_s=scheduler_s,
         dispatch_s=routed.exchange.dispatch_s,
-        shared_load_s=gpu.roofline_s(shared_bytes, 0.0, "bf16"),
-        shared_gemm_s=_kernel(gpu, gpu.roofline_s(0.0, 2.0 * batch * shared, gemm_dtype(model, gpu))),
-        launch_s=gpu.kernel_s if on_gpu.any() else 0.0,
-        commands_s=gpu.kernel_s if any_on_pim else 0.0,
-        permutation_s=gpu.kernel_s,
+        shared_load_s=gpu.roofline_s(shared_bytes, 0.0, dtype) if shared else 0.0,
+        shared_gemm_s=kernel_s + gpu.roofline_s(0.0, 2 * batch * shared, dtype) if shared else 0.0,
+        launch_s=kernel_s if on_gpu.any() else 0.0,
+        commands_s=kernel_s if (routed.tokens[~on_gpu] > 0).any() else 0.0,
+        permutation_s=kernel_s,
         combine_s=routed.exchange.combine_s,
-        aggregation_s=gpu.kernel_s,
+        aggregation_s=kernel_s,
     )
 
 
-def _kernel(gpu: Gpu, seconds: float) -> float:
-    return gpu.kernel_s + seconds if seconds else 0.0
+def _projections_s(layer: PartitionLayer, gpu: Gpu, batch: int) -> float:
+    """Return the time of attention's input and output projections, two kernels."""
+    model = layer.model
+    if not batch or (model.attention.cross_layers and layer.layer not in model.attention.cross_layers):
+        return 0.0
+    encoder_tokens = 1 if model.attention.cross_layers else 0
+    work = decode_attention(model, [1] * batch, layers=[layer.layer], encoder_tokens=encoder_tokens)
+    dtype = data_type(gpu, model.other_weight_bytes)
+    return 2 * gpu.kernel_s + gpu.roofline_s(work.projection_bytes, work.projection_flop, dtype)
 
 
-def _gpu_experts(model: MoEModel, gpu: Gpu, routed: Routed, on_gpu: NDArray[np.bool_]) -> GpuExperts:
-    """Weights once, every routed token in and out once; the parts of `Gpu.grouped_gemm_s`."""
-    tokens = routed.tokens[on_gpu]
-    traffic_bytes = model.expert_bytes + 2 * tokens * model.hidden_size * model.activation_bytes
-    flops = 2.0 * tokens * model.expert_params
-    dtype = gemm_dtype(model, gpu)
+def _gpu_experts(layer: PartitionLayer, routed: Routed, chosen: NDArray[np.intp]) -> GpuExperts:
+    """Weights move once, every routed token in and out once."""
+    tokens = routed.tokens[chosen].astype(np.float64)
     return GpuExperts(
-        ids=routed.experts[on_gpu],
-        load_s=np.array([gpu.roofline_s(moved, 0.0, dtype) for moved in traffic_bytes.tolist()]),
-        gemm_s=np.array([gpu.roofline_s(0.0, flop, dtype) for flop in flops.tolist()]),
-        early=routed.local_tokens[on_gpu] > 1,
+        ids=routed.experts[chosen],
+        load_s=layer.gpu.expert_s + tokens * layer.gpu.token_s,
+        gemm_s=tokens * layer.gpu.flop_s,
+        early=routed.local_tokens[chosen] > 1,
     )
-
-
-def _pim_seconds(model: MoEModel, pim: Pim, groups: int, tokens: NDArray[np.int64]) -> Floats:
-    """Return float64 [e] the PIM seconds of every expert."""
-    different, which = np.unique(tokens, return_inverse=True)
-    seconds = [
-        pim.expert_s(
-            model.hidden_size,
-            model.expert_intermediate_size,
-            matrices=model.expert_matrices,
-            weight_bytes=model.weight_bytes,
-            activation_bytes=model.activation_bytes,
-            groups=groups,
-            tokens=count,
-        )
-        for count in different.tolist()
-    ]
-    return np.array(seconds, dtype=np.float64)[which]
 
 
 def _pim_experts(
-    model: MoEModel,
-    pim: Pim,
-    groups: int,
-    ids: NDArray[np.int64],
-    seconds: Floats,
-    channel: NDArray[np.int64],
+    layer: PartitionLayer, pim: Pim, problem: PartitionProblem, routed: Routed, chosen: NDArray[np.intp]
 ) -> PimExperts:
-    """Split every expert's time as one token's: input of the first matrices, banks, result of the last."""
+    """Split every expert's table entry as the timing model splits one token."""
+    sent, read = _transport_shares(layer, pim)
+    seconds = problem.seconds[chosen]
+    return PimExperts(
+        ids=routed.experts[chosen],
+        send_s=seconds * sent,
+        compute_s=seconds * (1.0 - sent - read),
+        read_s=seconds * read,
+        channel=layer.home[chosen] if layer.layout == "ep" else np.full(chosen.size, ALL_CHANNELS),
+    )
+
+
+def _transport_shares(layer: PartitionLayer, pim: Pim) -> tuple[float, float]:
+    """Return the shares of a token's time that writing its vector, and reading its result, take.
+
+    The layout is the fastest split over banks, as in the cost table. What lies between the matrices counts
+    as the banks' work.
+    """
+    model = layer.model
+    groups = layer.platform.site_pseudo_channels
+    if layer.layout == "tp" and layer.platform.topology is not None:
+        groups *= layer.platform.topology.sites
     gemv = partial(
         pim.gemv, weight_bytes=model.weight_bytes, activation_bytes=model.activation_bytes, groups=groups
     )
-    up = gemv(model.expert_intermediate_size, model.hidden_size)
-    down = gemv(model.hidden_size, model.expert_intermediate_size)
-    ups = model.expert_matrices - 1
+    ups, up_shape = model.expert_matrices - 1, (model.expert_intermediate_size, model.hidden_size)
+    splits = (k_banks for k_banks in range(1, pim.banks + 1) if pim.banks % k_banks == 0)
+    pairs = [(gemv(*up_shape, k_banks=k), gemv(*reversed(up_shape), k_banks=k)) for k in splits]
+    up, down = min(pairs, key=lambda pair: ups * pair[0].seconds() + pair[1].seconds())
     whole_s = ups * up.busy_s + down.busy_s
-    send_s = seconds * (ups * up.input_write_s / whole_s)
-    read_s = seconds * (down.read_s / whole_s)
-    return PimExperts(ids, send_s, seconds - send_s - read_s, read_s, channel)
+    return ups * up.input_write_s / whole_s, down.read_s / whole_s

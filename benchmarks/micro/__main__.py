@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import channels, hardware
+from . import channels, hardware, partition
 
 
 def main() -> None:
@@ -13,7 +13,7 @@ def main() -> None:
     table = Table(title="micro-benchmarks (one core, medians)", title_justify="left")
     for column in ("what", "figure", "measured on"):
         table.add_column(column, overflow="fold")
-    for room in (hardware, channels):
+    for room in (hardware, channels, partition):
         for row in room.rows():
             table.add_row(*row)
     Console().print(table)

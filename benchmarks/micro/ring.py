@@ -1,4 +1,4 @@
-"""Exact rings beside SPIMOE's heuristic: median times, and how many random core sets each solves to optimality."""
+"""Exact rings beside SPIMOE's heuristic: median times, and how many random core sets each solves."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CASES = (
 
 
 def run() -> list[dict[str, object]]:
-    """Return a row for every case and objective; times are wall-clock milliseconds of one core, posing included."""
+    """Return a row for every case and objective; times are wall-clock milliseconds, posing included."""
     from ortools.sat.python import cp_model  # noqa: F401  (loading it is no part of a median)
 
     return [_row(case, objective) for objective in _OBJECTIVES for case in CASES]

@@ -1,4 +1,4 @@
-"""Partition over one pool of PIM channels (layout tp): relaxation, rounding, and a search that ends in a proof.
+"""Partition over one pool of PIM channels (layout tp): relaxation, rounding, a search that ends in a proof.
 
 With the multipliers of the relaxation every class has a reduced cost: what each of its experts costs on the
 wrong side. A partition better than the best known has less of it in total than the gap between best and
@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..search.jit import kernel
-from .kernels import COMPUTE, EXPERT, FIRST, FIXED, FLOP, MEMORY, TOKEN
-from .relaxation import relax, step_s
+from .kernels import COMPUTE, EXPERT, FIRST, FIXED, FLOP, MEMORY, TOKEN, count_classes, write_mask
+from .relaxation import relax, sort_by_gain, step_s
 
 #: Relative difference under which a bound meets a cost.
 EXACT = 1e-12
 #: The gap is searched in widening shares, because a first find narrows it for all that follow.
 _ROUNDS, _WIDEN = 4, 4.0
 #: Rows of the two workspaces, whose columns are classes, or depths of the search.
-_COST, _USED, _EXPERTS, _TOKENS, _PIM, _PIM_FALL, _GPU_FALL, FLOAT_ROWS = range(8)
-_ORDER, _ACTIVE, _START, _MOVED, INT_ROWS = range(5)
+_COST, _USED, _EXPERTS, _TOKENS, _PIM, _PIM_FALL, _GPU_FALL, _SECONDS, FLOAT_ROWS = range(9)
+_ORDER, _ACTIVE, _START, _MOVED, _NUMBER, _COPIES, _CHOSEN, INT_ROWS = range(8)
 
 
 @kernel
@@ -108,6 +108,7 @@ def search(
     split: int,
     count: int,
     nodes: int,
+    bound_s: float,
     best_s: float,
     number: NDArray[np.int64],
     copies: NDArray[np.int64],
@@ -116,14 +117,17 @@ def search(
     floats: NDArray[np.float64],
     ints: NDArray[np.int64],
 ) -> tuple[float, int]:
-    """Spend up to `limit` of reduced cost in every way; return (best T_total, nodes left; -1: not done)."""
+    """Spend up to `limit` of reduced cost in every way, or until the best meets `bound_s`.
+
+    Returns (best T_total, nodes left; -1: not done).
+    """
     active, start, moved, cost = ints[_ACTIVE], ints[_START], ints[_MOVED], floats[_COST]
     used, experts, tokens, pim = floats[_USED], floats[_EXPERTS], floats[_TOKENS], floats[_PIM]
     fall, gpu_fall = floats[_PIM_FALL], floats[_GPU_FALL]
     fixed = c[FIXED] + c[FIRST] + c[MEMORY]
     j = 0
     moved[0] = -1
-    while j >= 0:
+    while j >= 0 and best_s > bound_s * (1.0 + EXACT):
         if j < count:
             d = active[j]
             moved[j] += 1
@@ -167,19 +171,29 @@ def whole_tokens_s(
     number: NDArray[np.int64],
     copies: NDArray[np.int64],
     seconds: NDArray[np.float64],
+    order: NDArray[np.int64],
 ) -> float:
-    """Bound for a table proportional to tokens: a whole number of them computes on the GPU; else 0.0."""
-    rate = seconds[0] / number[0]
-    total, rest_s = 0, pim_s
-    for d in range(len(number)):
-        if rate <= 0.0 or abs(seconds[d] - rate * number[d]) > EXACT * seconds[d]:
-            return 0.0
-        total += number[d] * copies[d]
-    base = c[FIXED] + c[FIRST] + c[COMPUTE]
-    n = int(min(max((rest_s - base) / (c[FLOP] + rate), 0.0), float(total)))
-    here = max(base + c[FLOP] * n, rest_s - rate * n)
-    there = max(base + c[FLOP] * (n + 1), rest_s - rate * (n + 1))
-    return float(here if n == total else min(here, there)) * (1.0 - 1e-13)
+    """Bound T_total where computation binds: the GPU has a whole number of tokens, PIM the rest at best.
+
+    Reduced costs say little there, because a token costs nearly the same in every expert. `order` is scratch.
+    """
+    if c[FLOP] <= 0.0:
+        return 0.0
+    sort_by_gain(c, 0.0, number, seconds, len(number), order)
+    gpu = c[FIXED] + c[FIRST] + c[COMPUTE]
+    if gpu >= pim_s:
+        return float(gpu)
+    for i in range(len(number)):
+        d = order[i]
+        flops = c[FLOP] * number[d] * copies[d]
+        if gpu + flops < pim_s - copies[d] * seconds[d]:
+            gpu += flops
+            pim_s -= copies[d] * seconds[d]
+            continue
+        rate = seconds[d] / number[d]
+        whole = np.floor((pim_s - gpu) / (c[FLOP] + rate))
+        return float(min(pim_s - rate * whole, gpu + c[FLOP] * (whole + 1.0))) * (1.0 - 1e-13)
+    return float(pim_s)
 
 
 @kernel
@@ -234,28 +248,83 @@ def partition_pool(
     for d in range(len(number)):
         pim_s += copies[d] * seconds[d]
         chosen[d] = 0
-    best_s = max(comm_s, idle_gpu_s, pim_s)
+    best_s = float(max(comm_s, idle_gpu_s, pim_s))
     bound_s = max(comm_s, idle_gpu_s, attention_s)
     if len(number) == 0 or best_s <= bound_s * (1.0 + EXACT):
         return best_s, best_s, 0
     value, split = begin(c, pim_s, number, copies, seconds, floats, ints)
+    whole_s = whole_tokens_s(c, pim_s, number, copies, seconds, ints[_ACTIVE])
     # The relaxation holds where the GPU has an expert; where it has none, T_total is best_s itself.
-    bound_s = max(bound_s, min(best_s, value))
+    bound_s = max(bound_s, min(best_s, max(value, whole_s)))
     if best_s <= bound_s * (1.0 + EXACT):
         return best_s, best_s, 0
     left, share = nodes, _WIDEN ** (_ROUNDS - 1)
     args = (number, copies, seconds, chosen, floats, ints)
     floats[_PIM_FALL, 0], floats[_GPU_FALL, 0] = np.inf, 0.0
-    best_s, left = search(c, comm_s, value, 0.0, split, 0, left, best_s, *args)
+    best_s, left = search(c, comm_s, value, 0.0, split, 0, left, bound_s, best_s, *args)
     for _ in range(_ROUNDS):
         if best_s <= bound_s * (1.0 + EXACT):
             return best_s, best_s, nodes - left
         limit = (best_s - value) / share
         share /= _WIDEN
         count = activate(c, limit, split, number, copies, seconds, floats, ints)
-        best_s, left = search(c, comm_s, value, limit, split, count, left, best_s, *args)
+        best_s, left = search(c, comm_s, value, limit, split, count, left, bound_s, best_s, *args)
         if left < 0:
             break
         bound_s = max(bound_s, min(best_s, value + limit))
-        bound_s = max(bound_s, min(best_s, whole_tokens_s(c, pim_s, number, copies, seconds)))
     return best_s, best_s if best_s <= bound_s * (1.0 + EXACT) else bound_s, nodes - max(left, 0)
+
+
+@kernel
+def split_pool(
+    tokens: NDArray[np.int64],
+    table: NDArray[np.float64],
+    c: NDArray[np.float64],
+    attention_s: float,
+    comm_s: float,
+    nodes: int,
+    histogram: NDArray[np.int64],
+    floats: NDArray[np.float64],
+    ints: NDArray[np.int64],
+    mask: NDArray[np.bool_],
+) -> tuple[float, float, int]:
+    """Write which experts go to the GPU; return (T_total, bound, nodes used; -1: a count is negative).
+
+    The bound equals T_total where the search came to its end within `nodes`. Workspaces: `histogram` all
+    zero, `floats` [FLOAT_ROWS, experts + 1], `ints` [INT_ROWS, experts + 1].
+    """
+    number, copies, chosen, seconds = ints[_NUMBER], ints[_COPIES], ints[_CHOSEN], floats[_SECONDS]
+    k = count_classes(tokens, table, histogram, number, copies, seconds)
+    if k < 0:
+        return 0.0, 0.0, -1
+    total_s, bound_s, used = partition_pool(
+        c, attention_s, comm_s, number[:k], copies[:k], seconds[:k], nodes, chosen[:k], floats, ints
+    )
+    write_mask(tokens, histogram, number, chosen, k, mask)
+    return total_s, bound_s, used
+
+
+@kernel
+def relaxation_s(
+    c: NDArray[np.float64],
+    attention_s: float,
+    comm_s: float,
+    homes: int,
+    tokens: NDArray[np.int64],
+    table: NDArray[np.float64],
+    histogram: NDArray[np.int64],
+    floats: NDArray[np.float64],
+    ints: NDArray[np.int64],
+) -> float:
+    """Bound T_total by the linear relaxation, with the average of all homes in place of the busiest."""
+    number, copies, seconds = ints[_NUMBER], ints[_COPIES], floats[_SECONDS]
+    k = count_classes(tokens, table, histogram, number, copies, seconds)
+    all_on_pim_s = attention_s
+    for d in range(k):
+        seconds[d] /= homes
+        all_on_pim_s += copies[d] * seconds[d]
+    bound_s = float(max(comm_s, attention_s, c[FIXED] + max(c[MEMORY], c[COMPUTE])))
+    if k == 0:
+        return bound_s
+    value, _ = begin(c, all_on_pim_s, number[:k], copies[:k], seconds[:k], floats, ints)
+    return float(max(bound_s, min(all_on_pim_s, value)))

@@ -62,7 +62,7 @@ class GpuCosts:
         """Return the coefficients `[7]` that kernels read, for a batch of so many tokens."""
         memory_s = self.work.memory_s + batch * self.work.token_memory_s
         compute_s = self.work.compute_s + batch * self.work.token_compute_s
-        busy = memory_s > 0.0 or compute_s > 0.0
+        busy = any(value > 0.0 for value in vars(self.work).values())
         fixed_s, first_s = (self.kernel_s, 0.0) if busy else (0.0, self.kernel_s)
         return np.array([fixed_s, first_s, memory_s, compute_s, self.expert_s, self.token_s, self.flop_s])
 
@@ -94,9 +94,7 @@ def data_type(gpu: Gpu, weight_bytes: float) -> str:
     return "fp8" if weight_bytes == 1.0 and "fp8" in gpu.peak_flop_per_s else "bf16"
 
 
-def attention_on_pim_s(
-    model: MoEModel, platform: Platform, contexts: Sequence[int], layer: int
-) -> float:
+def attention_on_pim_s(model: MoEModel, platform: Platform, contexts: Sequence[int], layer: int) -> float:
     """Return the seconds for which a layer's attention in decode keeps every PIM channel busy.
 
     `contexts` [B] are the tokens that each request attends to. Scores and weighted sums are GEMVs on cached

@@ -17,8 +17,10 @@ from ..search.jit import kernel
 from .branch import EXACT
 from .kernels import COMPUTE, EXPERT, FIRST, FIXED, FLOP, MEMORY, TOKEN, gpu_s, table_s
 
-#: Experts that a channel may have at work: choices are bit sets over them.
+#: Experts that a channel may have at work, because choices are bit sets over them.
 MOST_PER_HOME = 62
+#: Choices of all channels together beyond which nothing is listed.
+MOST_CHOICES = 1 << 22
 _HALVINGS = 200
 
 
@@ -102,6 +104,7 @@ def list_choices(
                     load_s[found], bits[found] = load_s[i] - k * seconds[j], bits[i] | leaving
                     found += 1
             j += copies
+        load_s[found - 1] = attention_s  # all leave: free of the rounding of sums
     choice_start[len(start) - 1] = found
 
 
@@ -112,7 +115,7 @@ def cheapest(
     until_s: float,
     choice_start: NDArray[np.int64],
     experts: NDArray[np.int64],
-    tokens: NDArray[np.float64],
+    tokens: NDArray[np.int64],
     load_s: NDArray[np.float64],
     pick: NDArray[np.int64],
 ) -> tuple[float, float]:
@@ -221,16 +224,18 @@ def partition_homes(
     the GPU at the same time.
     """
     for h in range(len(chosen)):
-        chosen[h] = choice_start[h]
+        chosen[h], pick[h] = choice_start[h], choice_start[h + 1] - 1  # nothing leaves, everything leaves
     best_s = measure(c, comm_s, experts, tokens, load_s, chosen)
+    all_leave_s = measure(c, comm_s, experts, tokens, load_s, pick)
+    if all_leave_s < best_s:
+        best_s = all_leave_s
+        chosen[:] = pick
     bound_s = max(comm_s, attention_s, c[FIXED] + max(c[MEMORY], c[COMPUTE]))
     stage, looked = 0, 0  # 0: memory binds, 1: computation binds, 2: both
     while looked < _HALVINGS and best_s > bound_s * (1.0 + EXACT):
         until_s = max(attention_s, 0.5 * (bound_s + best_s))
         if stage < 2:
-            gpu, following_s = cheapest(
-                c, 1.0 - stage, until_s, choice_start, experts, tokens, load_s, pick
-            )
+            gpu, following_s = cheapest(c, 1.0 - stage, until_s, choice_start, experts, tokens, load_s, pick)
         else:
             gpu, following_s = cheapest_exactly(c, until_s, choice_start, experts, tokens, load_s, pick)
         looked += 1
@@ -261,3 +266,41 @@ def write_home_mask(
         leaving = bits[chosen[h]]
         for j in range(start[h], start[h + 1]):
             mask[member[j]] = (leaving >> (j - start[h])) & 1 == 1
+
+
+@kernel
+def split_homes(
+    tokens: NDArray[np.int64],
+    table: NDArray[np.float64],
+    c: NDArray[np.float64],
+    attention_s: float,
+    comm_s: float,
+    exactly: bool,
+    home_start: NDArray[np.int64],
+    home_experts: NDArray[np.int64],
+    floats: NDArray[np.float64],
+    ints: NDArray[np.int64],
+    mask: NDArray[np.bool_],
+) -> tuple[float, float, int]:
+    """Write which experts go to the GPU; return (T_total, bound, partitions looked at).
+
+    -1: a count is negative; -2: too many choices to list. `home_start` [homes + 1] and `home_experts` [E] are
+    the experts of every home. Workspaces: `floats` [E], `ints` [6, max(E, homes + 1)].
+    """
+    homes = len(home_start) - 1
+    start, member, number, first = ints[0][: homes + 1], ints[1], ints[2], ints[3][: homes + 1]
+    chosen, pick = ints[4][:homes], ints[5][:homes]
+    count = gather(tokens, table, home_start, home_experts, start, member, number, floats)
+    if count < 0.0:
+        return 0.0, 0.0, -1
+    if count > MOST_CHOICES:
+        return 0.0, 0.0, -2
+    leaving = np.empty((3, int(count)), dtype=np.int64)
+    load_s = np.empty(int(count))
+    experts, routed, bits = leaving[0], leaving[1], leaving[2]
+    list_choices(start, number, floats, attention_s, first, experts, routed, load_s, bits)
+    total_s, bound_s, looked = partition_homes(
+        c, attention_s, comm_s, exactly, first, experts, routed, load_s, chosen, pick
+    )
+    write_home_mask(start, member, bits, chosen, mask)
+    return total_s, bound_s, looked

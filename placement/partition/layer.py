@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -40,6 +41,11 @@ class PartitionLayer:
     homes: int
     pim_model: Callable[[int], NDArray[np.float64]]
 
+    @cached_property
+    def timing(self) -> CostTable:
+        """The cost table of the timing model alone."""
+        return self.cost_table()
+
     def cost_table(self, *, weight: float = 0.25, never_decreasing: bool = False) -> CostTable:
         """Return a new cost table that starts from the timing model."""
         return CostTable(self.pim_model, weight=weight, never_decreasing=never_decreasing)
@@ -69,7 +75,7 @@ class PartitionLayer:
             array.flags.writeable = False
         return PartitionProblem(
             counts,
-            (table or self.cost_table()).snapshot.seconds,
+            (table or self.timing).snapshot.seconds,
             coefficients,
             check_seconds("attention_s", attention_s),
             check_seconds("comm_s", comm_s),

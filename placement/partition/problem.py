@@ -1,9 +1,9 @@
 """The question of the `partition` family: which experts of an MoE layer the GPU computes, and which PIM.
 
-T_total = max(T_comm, T_gpu(G), T_pim(S)) (Sieve eq. 1) for the experts G on the GPU and S on PIM, of those that
-have tokens. T_pim is attention, which occupies all channels, plus the experts' table entries: their sum where
-every expert lies over all channels (layout `tp`, Sieve), the busiest channel's sum where each has a home
-(layout `ep`, PIMoE). T_comm does not depend on the partition.
+T_total = max(T_comm, T_gpu(G), T_pim(S)) (Sieve eq. 1) for the experts G on the GPU and S on PIM, of those
+that have tokens. T_pim is attention, which occupies all channels, plus the experts' table entries: their sum
+where every expert lies over all channels (layout `tp`, Sieve), the busiest channel's sum where each has a
+home (layout `ep`, PIMoE). T_comm does not depend on the partition.
 """
 
 from __future__ import annotations
@@ -134,9 +134,9 @@ class PartitionProblem:
 
     def lower_bound(self) -> Bound:
         """Linear relaxation, with an average channel in place of the busiest."""
-        from .solvers import relaxation_s
+        from .workspace import Workspace
 
-        return Bound(relaxation_s(self), "linear relaxation")
+        return Bound(Workspace(self.home, self.homes).relaxation_s(self), "linear relaxation")
 
     def check(self, decision: Decision) -> str | None:
         """Every expert is on one side; any subset is allowed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ import numpy as np
 from ...common.errors import BadInput, UsageError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 #: Token counts that a table covers from the start; beyond its end, times grow in proportion to the tokens.
 DEFAULT_SIZE = 4096
@@ -67,8 +67,8 @@ class CostTable:
         """The table now."""
         return self._snapshot
 
-    def observe(self, tokens: Iterable[int], seconds: Iterable[float]) -> None:
-        """Take in PIM times of experts with so many tokens; of equal counts one after the other.
+    def observe(self, tokens: ArrayLike, seconds: ArrayLike) -> None:
+        """Take in PIM times of experts with so many tokens (numbers or lists); of equal counts in order.
 
         Raises BadInput on counts below 1 or beyond 2^20, times that are negative, infinite or NaN, and
         lists of different length.

@@ -1,1 +1,1 @@
-"""The order in which the cores of a network on chip pass blocks around: a ring for all-gather and all-reduce."""
+"""In which cyclic order the cores of a network on chip pass blocks on, for all-gather and all-reduce."""

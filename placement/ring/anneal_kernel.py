@@ -53,7 +53,7 @@ def reverse_loads(
     low: int,
     high: int,
 ) -> int:
-    """Move the transfers of order[low : high + 1], which is about to be reversed; return the change beyond the limit."""
+    """Move the transfers of order[low : high + 1] for its reversal; return the change beyond the limit."""
     n = len(order)
     change = 0
     for i in range(low - 1, high + 1):
@@ -124,10 +124,10 @@ def propose(
     length = below(rng, 2 * _LONGEST_SEGMENT) - _LONGEST_SEGMENT + 1
     if length <= 0:
         move[0], move[1], move[2] = 0, min(i, j) + 1, max(i, j)
-        return move[1] < move[2]
+        return bool(move[1] < move[2])
     move[0], move[1], move[2] = length, j, i
     outside = i < j - 1 or i >= j + length
-    return outside and j + length <= n and not (j == 0 and i == n - 1)
+    return bool(outside and j + length <= n and not (j == 0 and i == n - 1))
 
 
 @kernel
@@ -199,14 +199,64 @@ def undo_loads(
 @kernel
 def difference(values: NDArray[np.int32], gone: NDArray[np.int64], come: NDArray[np.int64]) -> int:
     """Return what three arcs add to a sum over arcs [n * n] when they take the place of three others."""
-    return (
-        values[come[0]]
-        + values[come[1]]
-        + values[come[2]]
-        - values[gone[0]]
-        - values[gone[1]]
-        - values[gone[2]]
-    )
+    change: int = 0
+    for k in range(3):
+        change += values[come[k]] - values[gone[k]]
+    return change
+
+
+@kernel
+def tally(
+    hops: NDArray[np.int32],
+    price: NDArray[np.int32],
+    start: NDArray[np.int64],
+    links: NDArray[np.int32],
+    load: NDArray[np.int32],
+    limit: int,
+    order: NDArray[np.int32],
+    place: NDArray[np.int32],
+) -> tuple[int, int, int]:
+    """Write the place of every core and all link loads; return hops and price in total, and the overload."""
+    n = len(order)
+    total, priced, overload = 0, 0, 0
+    load[:] = 0
+    for i in range(n):
+        arc = order[i] * n + order[(i + 1) % n]
+        place[order[i]] = i
+        total += hops[arc]
+        priced += price[arc]
+        if limit >= 0:
+            overload += add(load, start, links, arc, limit)
+    return total, priced, overload
+
+
+@kernel
+def sample(
+    hops: NDArray[np.int32],
+    price: NDArray[np.int32],
+    near: NDArray[np.int32],
+    start: NDArray[np.int64],
+    links: NDArray[np.int32],
+    load: NDArray[np.int32],
+    limit: int,
+    weight: int,
+    order: NDArray[np.int32],
+    rng: NDArray[np.uint64],
+    deltas: NDArray[np.float64],
+) -> None:
+    """Write what proposed moves would change the energy of `order` by; NaN for void ones."""
+    place, move = np.empty(len(order), dtype=np.int32), np.empty(3, dtype=np.int64)
+    gone, come = np.empty(3, dtype=np.int64), np.empty(3, dtype=np.int64)
+    tally(hops, price, start, links, load, limit, order, place)
+    for step in range(len(deltas)):
+        deltas[step] = np.nan
+        if not propose(order, place, near, rng, move):
+            continue
+        exchanged_arcs(order, move, gone, come)
+        deltas[step] = difference(price, gone, come)
+        if limit >= 0:
+            deltas[step] += weight * change_loads(load, start, links, limit, order, move, gone, come)
+            undo_loads(load, start, links, limit, order, place, move, gone, come)
 
 
 @kernel
@@ -219,58 +269,43 @@ def anneal(
     load: NDArray[np.int32],
     limit: int,
     weight: int,
-    goal: int,
     order: NDArray[np.int32],
-    best: NDArray[np.int32],
     rng: NDArray[np.uint64],
+    goal: int,
     moves: int,
     hot: float,
     cold: float,
-    deltas: NDArray[np.float64],
-) -> tuple[int, int, int]:
-    """Propose `moves` while cooling geometrically; return (excess, total hops) of the best, and moves made.
+    best: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Propose `moves` while cooling geometrically; return the excess of the best ring, and the moves made.
 
     `hops` and `price` are [n * n], the latter with the weighted hops beyond their limit; `near` [n, k] names
     the cores that moves bring together; `load` [M] is room for the link loads, `limit` the largest that is
-    wanted, -1 for any. Ends early with a ring inside the limits that takes at most `goal` hops. The best ring
-    of the call is left in `best`. With `deltas` [moves] given, changes of energy are written to it (NaN for void
-    moves) and nothing is accepted: the sample for the temperatures.
+    wanted, -1 for any. The excess is what lies beyond both limits. Ends early with a ring inside them that
+    takes at most `goal` hops. The best ring of the call, by excess and total, is left in `best`.
     """
-    n, sampling = len(order), len(deltas) > 0
+    n = len(order)
     place, move = np.empty(n, dtype=np.int32), np.empty(3, dtype=np.int64)
     gone, come = np.empty(3, dtype=np.int64), np.empty(3, dtype=np.int64)
-    total, priced, overload = 0, 0, 0
-    load[:] = 0
-    for i in range(n):
-        arc = order[i] * n + order[(i + 1) % n]
-        place[order[i]] = i
-        total += hops[arc]
-        priced += price[arc]
-        if limit >= 0:
-            overload += add(load, start, links, arc, limit)
+    total, priced, overload = tally(hops, price, start, links, load, limit, order, place)
     best[:] = order
     best_excess, best_total = (priced - total) // weight + overload, total
-    factor = (cold / hot) ** (1.0 / moves) if hot > 0.0 else 1.0
+    factor = (cold / hot) ** (1.0 / moves) if hot > 0.0 and moves > 0 else 1.0
     temperature = hot
     for step in range(moves):
         if best_excess == 0 and best_total <= goal:
-            return best_excess, best_total, step
+            return best_excess, step
         temperature *= factor
-        if sampling:
-            deltas[step] = np.nan
         if not propose(order, place, near, rng, move):
             continue
         exchanged_arcs(order, move, gone, come)
         dearer = difference(price, gone, come)
-        threshold = np.inf if sampling else -temperature * math.log(1.0 - uniform(rng))
+        threshold = -temperature * math.log(1.0 - uniform(rng))
         if dearer - weight * overload > threshold:
             continue
         more = change_loads(load, start, links, limit, order, move, gone, come) if limit >= 0 else 0
-        if sampling:
-            deltas[step] = dearer + weight * more
-        if sampling or dearer + weight * more > threshold:
-            if limit >= 0:
-                undo_loads(load, start, links, limit, order, place, move, gone, come)
+        if dearer + weight * more > threshold:  # only ever where loads count
+            undo_loads(load, start, links, limit, order, place, move, gone, come)
             continue
         total += difference(hops, gone, come)
         priced += dearer
@@ -280,4 +315,4 @@ def anneal(
         if excess < best_excess or (excess == best_excess and total < best_total):
             best_excess, best_total = excess, total
             best[:] = order
-    return best_excess, best_total, moves
+    return best_excess, moves

@@ -11,7 +11,7 @@ from ..control import Claim, Control
 from ..result import Stop
 from ..search.cooling import temperatures
 from ..search.random import seeded
-from .anneal_kernel import anneal
+from .anneal_kernel import anneal, sample
 from .local import nearest_neighbour, two_opt
 from .problem import Measure, RingOrder, RingProblem, problem_of
 from .thresholds import Limits, open_cells
@@ -35,6 +35,8 @@ class Annealer:
         self._near = np.ascontiguousarray(nearest.astype(np.int32))
         self._hops = np.ascontiguousarray(hops.ravel())
         self._rng = seeded(control.seed)
+        self.run(Limits(None, int(hops.max())), goal=0, moves=0, order=self.start())
+        control.restart_clock()  # the run without moves compiled the kernels
 
     def start(self) -> NDArray[np.int32]:
         """Return positions `[n]` of a short ring: nearest neighbour from the lowest core, then 2-opt."""
@@ -51,29 +53,14 @@ class Annealer:
         """
         left = self.control.iterations_left()
         moves = moves if left is None else min(moves, left)
-        best, cap = np.empty_like(order), -1 if limits.load is None else limits.load
-        beyond = np.maximum(0, self._hops - limits.hops)
-        price = (self._hops + _WEIGHT * beyond).astype(np.int32)
-        start, links = self._arcs(limits)
+        price = (self._hops + _WEIGHT * np.maximum(0, self._hops - limits.hops)).astype(np.int32)
         load = np.zeros(self.problem.topology.links, dtype=np.int32)
-        fixed = (
-            self._hops,
-            price,
-            self._near,
-            start,
-            links,
-            load,
-            cap,
-            _WEIGHT,
-            goal,
-            order,
-            best,
-            self._rng,
-        )
-        sample = np.full(_SAMPLE, np.nan)
-        anneal(*fixed, _SAMPLE, 0.0, 0.0, sample)
-        hot, cold = temperatures(sample[np.isfinite(sample)])
-        excess, _, made = anneal(*fixed, moves, hot, cold, np.empty(0))
+        most = -1 if limits.load is None else limits.load
+        network = (self._hops, price, self._near, *self._arcs(limits), load, most, _WEIGHT)
+        deltas, best = np.empty(_SAMPLE), np.empty_like(order)
+        sample(*network, order, self._rng, deltas)
+        hot, cold = temperatures(deltas[np.isfinite(deltas)])
+        excess, made = anneal(*network, order, self._rng, goal, moves, hot, cold, best)
         self.control.iterations += made
         return self.problem.at(best.tolist()) if excess == 0 else None
 
@@ -86,7 +73,7 @@ class Annealer:
 
 
 def annealing(control: Control[RingOrder]) -> Claim:
-    """Cool again and again from the best ring, towards each cell that would beat it in turn, longer every time.
+    """Cool again and again from the best ring, longer each time, towards every cell that would beat it.
 
     Begins at `control.start`, or at nearest neighbour with 2-opt. An iteration is a proposed move.
     """

@@ -4,14 +4,14 @@ Largest hop: (a) every core has two ring neighbours, so it reaches at least its 
 grid a closed walk has an even number of odd hops, so a ring with more cores of one chessboard colour than
 of the other has an even hop; (c) the graph of allowed hops has a Hamiltonian cycle only if it stays
 connected without any one core (the bottleneck biconnectivity tau_2, from which the factor-2 approximation
-of Parker and Rardin 1984, doi 10.1016/0167-6377(84)90077-4, starts).
+of Parker and Rardin 1984, Operations Research Letters 2, starts).
 
 Total hops: half of the two nearest distances of every core; n plus the surplus of one colour; and an even
-number on a grid.
+number on a grid. `one_tree` has the stronger bound.
 
-Link load: the transfers of all hops over the number of links; and where all pairs between k parts of the cores use a link in both directions, a ring changes
-between those parts at least k times, each time over that link (full-duplex links carry one direction
-only, so the bound is 1 there).
+Link load: the transfers of all hops over the number of links; and where all pairs between k parts of the
+cores use a link in both directions, a ring changes between those parts at least k times, each time over that
+link (full-duplex links carry one direction only, so this is 1 there).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def load_floor(arcs: Routes, directions: int, n: int, total: int) -> int:
 
 
 def _shared_uses(arcs: Routes, n: int) -> tuple[NDArray[np.int64], ...]:
-    """Return (link, pair i * n + j with i < j, transfers) wherever the arcs i -> j and j -> i both use a link."""
+    """Return (link, pair i * n + j with i < j, transfers) where both arcs of a pair use a link."""
     pair = np.repeat(np.arange(n * n), np.diff(arcs.start))
     source, destination = np.divmod(pair, n)
     ahead = source < destination

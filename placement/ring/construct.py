@@ -56,10 +56,10 @@ def rectangle_tour(height: int, width: int) -> NDArray[np.int64]:
     if height % 2 and width % 2 == 0:
         return rectangle_tour(width, height)[:, ::-1]
     snaked = height if height % 2 == 0 else height - 2
-    cells = [(r, c) for r in range(snaked) for c in _turning(1, width, r % 2)]
+    cells = [(0, 0)] + [(r, c) for r in range(snaked) for c in _turning(1, width, r % 2)]
     if snaked < height:
         cells += [(r, c) for c in range(width - 1, 0, -1) for r in _turning(snaked, height, c % 2)]
-    cells += [(r, 0) for r in range(height - 1, -1, -1)]
+    cells += [(r, 0) for r in range(height - 1, 0, -1)]
     return np.array(cells)
 
 

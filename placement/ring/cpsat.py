@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import math
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from .problem import RingOrder, RingProblem, problem_of
 from .thresholds import Answer, Limits, Shortest, crowded_links
 
 _LOOK_S = 0.1
+_ROUNDING = 1e-6
 #: Iterations to a unit of CP-SAT's deterministic time, which is about a second.
 _ITERATIONS = 1_000_000
+#: Units of a first run, which is not interrupted.
+_SHORT = 0.02
 
 
 class CpSat:
@@ -30,63 +34,70 @@ class CpSat:
         """Decide the cell. Presolve costs more than it saves here."""
         from ortools.sat.python import cp_model
 
-        model = _Circuit(self.problem, limits)
-        solver = self._solver()
-        solver.parameters.cp_model_presolve = False
-        status = self._solve(solver, model.model)
+        circuit = _Circuit(self.problem, limits)
+        status, solver = self._solve(circuit.model, cp_model_presolve=False)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return Answer(self.problem.at(model.order(solver)), proven=True)
+            return Answer(self.problem.at(circuit.order(solver)), proven=True)
         return Answer(None, proven=status == cp_model.INFEASIBLE)
 
     def shorten(self, limits: Limits, ring: RingOrder, least: int) -> Shortest:
-        """Minimise the total inside the cell, from `ring`. Cuts from the relaxation are worth their time here."""
+        """Minimise the total inside the cell, from `ring`. Here cuts from the relaxation pay off."""
         from ortools.sat.python import cp_model
 
-        model = _Circuit(self.problem, limits)
-        most = self.problem.measure(ring).total_hops
-        step = model.minimise_total(least, most)
-        model.hint(self.problem.positions(ring).tolist())
-        solver = self._solver()
-        solver.parameters.linearization_level = 2
-        status = self._solve(solver, model.model)
+        circuit = _Circuit(self.problem, limits)
+        step = circuit.minimise_total(least, self.problem.measure(ring).total_hops)
+        circuit.hint(self.problem.positions(ring).tolist())
+        status, solver = self._solve(circuit.model, linearization_level=2)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return Shortest(None, least)
-        proven = step * round(solver.best_objective_bound)
-        return Shortest(self.problem.at(model.order(solver)), max(least, proven))
+        proven = step * math.ceil(solver.best_objective_bound - _ROUNDING)
+        return Shortest(self.problem.at(circuit.order(solver)), max(least, proven))
 
-    def _solver(self) -> Any:
+    def _solve(self, model: Any, **parameters: int) -> tuple[Any, Any]:
+        """Return status and solver: of a short run at once, or else of one in a second thread.
+
+        A thread takes longer to start than most cells take to decide; but it leaves this one free to see an
+        interruption.
+        """
+        from ortools.sat.python import cp_model
+
+        control = self.control
+        solver = self._solver(parameters, _SHORT)
+        status = solver.solve(model)
+        self._count(solver)
+        if status not in (cp_model.UNKNOWN, cp_model.FEASIBLE) or control.should_stop() is not None:
+            return status, solver
+        solver = self._solver(parameters, math.inf)
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            answer = pool.submit(solver.solve, model)
+            while not wait([answer], timeout=_LOOK_S).done:
+                if control.interrupt.is_set():
+                    solver.stop_search()
+        self._count(solver)
+        return answer.result(), solver
+
+    def _solver(self, parameters: dict[str, int], units: float) -> Any:
+        """Return a solver that stops after so many units, or where the budget ends."""
         from ortools.sat.python import cp_model
 
         control, solver = self.control, cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = control.seed % 2**31
+        solver.parameters.catch_sigint_signal = False  # Ctrl-C is ours: it sets `interrupt`
+        for name, value in parameters.items():
+            setattr(solver.parameters, name, value)
         seconds, iterations = control.seconds_left(), control.iterations_left()
         if seconds is not None:
             solver.parameters.max_time_in_seconds = max(seconds, 1e-3)
-        if iterations is not None:
-            solver.parameters.max_deterministic_time = iterations / _ITERATIONS
+        left = math.inf if iterations is None else iterations / _ITERATIONS
+        solver.parameters.max_deterministic_time = min(left, units)
         return solver
 
-    def _solve(self, solver: Any, model: Any) -> Any:
-        """Solve while a second thread watches for an interruption, and count the work as iterations."""
-        done = threading.Event()
-
-        def watch() -> None:
-            while not done.wait(_LOOK_S):
-                if self.control.interrupt.is_set():
-                    solver.stop_search()
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            status = solver.solve(model)
-        finally:
-            done.set()
-            watcher.join()
-        spent = 1 + int(solver.response_proto.deterministic_time * _ITERATIONS)
+    def _count(self, solver: Any) -> None:
+        """Add the work of a run to the iterations."""
+        spent = 1 + int(solver.deterministic_time * _ITERATIONS)
         left = self.control.iterations_left()
         self.control.iterations += spent if left is None else min(spent, left)
-        return status
 
 
 class _Circuit:

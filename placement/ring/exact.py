@@ -5,16 +5,16 @@ from __future__ import annotations
 from ..control import Claim, Control
 from ..problem import Bound
 from ..result import Stop
-from .annealing import Annealer
+from .annealing import Annealer, annealing
 from .construct import row_major, snake
 from .cpsat import CpSat
 from .problem import RingOrder, problem_of
 from .reach import MOST_CORES, hamiltonian_cycle
-from .thresholds import Answer, Limits, Shortest, search
+from .thresholds import Answer, Limits, Shortest, fits_a_model, search
 
-#: Moves after which a ring is more likely to be found, or excluded, by a solver.
-_WITNESS_MOVES = 20_000
-_SHORTENING_MOVES = 40_000
+#: Annealing moves per pair of cores, after which a solver is more likely to find a ring or to exclude it.
+_WITNESS_MOVES, _SHORTENING_MOVES = 20, 40
+_MOST_MOVES = 200_000
 
 
 def exact(control: Control[RingOrder]) -> Claim:
@@ -22,18 +22,19 @@ def exact(control: Control[RingOrder]) -> Claim:
 
     Row-major and snake come first: on rectangles they meet the bound. Then cells of load and hops are asked
     (`thresholds.search`), each of a short annealing that may find a ring at once, and of a solver that also
-    proves where there is none. An iteration is a move of the annealing, or a millionth of a unit of CP-SAT's
-    deterministic time.
+    proves where there is none. What is too large for that is annealed until the budget ends. An iteration is
+    a move of the annealing, or a millionth of a unit of CP-SAT's deterministic time.
     """
     problem = problem_of(control)
     control.iterations += 1
-    control.offer(RingOrder(row_major(problem.cores)))
+    ring = RingOrder(row_major(problem.cores))
+    cost = control.offer(ring)
     if problem.n <= 3:
-        cost = control.offer(RingOrder(problem.cores).reversed())
-        least = min(cost.objective_s, problem.evaluate(RingOrder(problem.cores)).objective_s)
+        least = min(cost.objective_s, control.offer(ring.reversed()).objective_s)
         return Claim(Stop.CONVERGED, Bound(least, "both directions of the only ring"))
     control.offer(RingOrder(snake(problem.topology, problem.cores)))
-    return search(control, _WitnessThenProof(control))
+    claim = search(control, _WitnessThenProof(control))
+    return claim if control.should_stop() is not None else annealing(control)
 
 
 class _WitnessThenProof:
@@ -50,21 +51,26 @@ class _WitnessThenProof:
     def find(self, limits: Limits) -> Answer:
         """Decide the cell."""
         problem = self.problem
-        ring = self.annealer.run(limits, problem.n * problem.diameter, _WITNESS_MOVES, self.annealer.start())
+        moves = min(_MOST_MOVES, _WITNESS_MOVES * problem.n**2)
+        ring = self.annealer.run(limits, problem.n * problem.diameter, moves, self.annealer.start())
         if ring is not None or self.control.should_stop():
             return Answer(ring, proven=False)
         if limits.load is None and problem.n <= MOST_CORES:
             order = hamiltonian_cycle(problem.hops <= limits.hops)
             return Answer(None if order is None else problem.at(order.tolist()), proven=True)
+        if not fits_a_model(problem, limits):
+            return Answer(None, proven=False)
         return self.proof.find(limits)
 
     def shorten(self, limits: Limits, ring: RingOrder, least: int) -> Shortest:
         """Anneal from `ring`, and prove the total unless `least` is reached."""
-        shorter = self.annealer.run(limits, least, _SHORTENING_MOVES, self.problem.positions(ring))
+        moves = min(_MOST_MOVES, _SHORTENING_MOVES * self.problem.n**2)
+        shorter = self.annealer.run(limits, least, moves, self.problem.positions(ring))
         if shorter is not None:
             self.control.offer(shorter)
             ring = shorter
-        if self.problem.measure(ring).total_hops <= least or self.control.should_stop():
+        short = self.problem.measure(ring).total_hops <= least
+        if short or self.control.should_stop() or not fits_a_model(self.problem, limits):
             return Shortest(ring, least)
         return self.proof.shorten(limits, ring, least)
 

@@ -22,7 +22,7 @@ def snake(control: Control[RingOrder]) -> Claim:
 
 
 def nn_2opt(control: Control[RingOrder]) -> Claim:
-    """Nearest neighbour from the lowest core, then 2-opt while the largest hop gets smaller (SPIMOE 3.3.2)."""
+    """Nearest neighbour from the lowest core, 2-opt while the largest hop gets smaller (SPIMOE 3.3.2)."""
     from .local import nearest_neighbour, two_opt_largest
 
     problem = problem_of(control)

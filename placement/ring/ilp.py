@@ -12,13 +12,13 @@ from ..control import Claim, Control
 from .bounds import round_up
 from .construct import row_major
 from .problem import RingOrder, RingProblem, problem_of
-from .thresholds import Answer, Limits, Shortest, crowded_links, search
+from .thresholds import Answer, Limits, Shortest, crowded_links, fits_a_model, search
 
 
 def ilp(control: Control[RingOrder]) -> Claim:
     """Find the best ring and prove it, from row-major or the given start, cell by cell (`thresholds.search`).
 
-    An iteration is a program solved. Raises MissingLibrary where the bundled CBC does not run on this machine.
+    An iteration is a program solved. Raises MissingLibrary where the bundled CBC does not run.
     """
     if control.best is None:
         control.offer(RingOrder(row_major(problem_of(control).cores)))
@@ -50,7 +50,9 @@ class Ilp:
         return Shortest(found.ring, max(least, found.least))
 
     def _shortest(self, limits: Limits) -> Shortest | None:
-        """Return the shortest ring of a cell; None where there is none, and no ring where the budget ends."""
+        """Return the shortest ring of a cell, or without one what is known; None where there is none."""
+        if not fits_a_model(self.problem, limits):
+            return Shortest(None, 0)
         program, least = _Cover(self.problem, limits), 0
         while self.control.should_stop() is None:
             status = program.solve(self.control)

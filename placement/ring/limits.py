@@ -17,8 +17,8 @@ def least_collective_s(problem: RingProblem, collective: Collective) -> float:
     block leaves over the same links: the core with the fewest links (a corner of a mesh) takes longest. In an
     all-reduce of vectors of M bytes every core receives and sends M bytes at least, and 2 (n - 1) M bytes are
     received by all of them together: of values that start apart and end everywhere, one-way messages must
-    carry each 2 n - 2 times (Harary and Schwenk 1974, doi 10.1016/0016-0032(74)90080-4). Both hold where only
-    cores copy and add, not the network.
+    carry each 2 n - 2 times (Harary and Schwenk 1974, Journal of the Franklin Institute 297). Both hold where
+    only cores copy and add, not the network.
     """
     topology, n = problem.topology, problem.n
     half = topology.duplex == "half"

@@ -24,7 +24,7 @@ _ROUNDING = 1e-6  # a sum of a thousand prices is exact to less
 
 
 def least_total(hops: NDArray[np.int32], limit: int) -> int:
-    """Return a total that no ring with hops up to `limit` falls below; `limit` must allow a biconnected graph."""
+    """Return a total that no ring with hops up to `limit` falls below, in a graph that is biconnected."""
     simple = total_floor(hops)
     if len(hops) < 3:
         return simple
@@ -34,7 +34,8 @@ def least_total(hops: NDArray[np.int32], limit: int) -> int:
     known = int(hops[order, np.roll(order, -1)].sum())
     rounds = max(10, min(_ROUNDS, _EDGES // len(hops) ** 2))
     bound = ascend(hops, limit, known, rounds)
-    return max(simple, round_up(math.ceil(bound - _ROUNDING), hops))
+    # Where there is no ring at all, prices rise without end.
+    return max(simple, round_up(math.ceil(min(bound, len(hops) * limit) - _ROUNDING), hops))
 
 
 @kernel
@@ -79,7 +80,8 @@ def one_tree(
     if second < 0:
         return np.inf
     degree[0], degree[first], degree[second] = 2, degree[first] + 1, degree[second] + 1
-    return cost + hops[0, first] + hops[0, second] + price[first] + price[second] + 2.0 * price[0]
+    at_first = float(hops[0, first] + price[first] + hops[0, second] + price[second])
+    return float(cost + at_first + 2.0 * price[0])
 
 
 @kernel

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...hardware.topology import Topology
     from ..result import Progress
 
-#: What `ring_order` may spend: enough to prove 64 cores on 16 x 20, and the same on every machine.
+#: What `ring_order` may spend, some seconds: enough to prove 64 cores on 16 x 20.
 _BUDGET = Budget(time_s=None, iterations=5_000_000)
 
 
@@ -48,11 +48,11 @@ def best_ring(
 def ring_order(
     topology: Topology, cores: Iterable[int], *, cache: RingCache | None = None
 ) -> tuple[int, ...]:
-    """Return an order for the collectives of `cores`, from the lowest core on; the same on every machine.
+    """Return an order for the collectives of `cores`, from the lowest core on; the same at every call.
 
-    One core is its own ring. Rectangles take their closed tour at once, where it has load 1 and the least hops
-    that a ring can have; everything else is solved exactly for the default objective, and kept in `cache` (the
-    user's own where None is given). Raises UsageError on cores that are unknown, repeated or failed.
+    One core is its own ring. Rectangles take their closed tour at once, where it has load 1 and the least
+    hops that a ring can have. Everything else is solved exactly for the default objective, and kept in
+    `cache` (the user's own where None is given). Raises UsageError as `RingProblem` does.
     """
     members = tuple(cores)
     if len(members) == 1:

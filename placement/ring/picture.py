@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,15 +20,16 @@ text { font: 11px system-ui, sans-serif; text-anchor: middle; dominant-baseline:
 .failed { stroke: #cf222e; stroke-width: 2 } .ring { fill: none; stroke-width: 2 }
 .r0 { stroke: #0969da } .r1 { stroke: #bc4c00 } .h0 { fill: #0969da } .h1 { fill: #bc4c00 }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3 } .wire { stroke: #373e47 } .core { fill: #0d1117; stroke: #e6edf3 } .idle { fill: #373e47 }
+  text { fill: #e6edf3 } .core { fill: #0d1117; stroke: #e6edf3 }
+  .wire { stroke: #373e47 } .idle { fill: #373e47 }
 }"""
 
 
 def as_text(topology: Topology, ring: RingOrder) -> str:
-    """Return the grid with every core's place in the ring, counted from 0, and arrows for hops to a neighbour.
+    """Return the grid with the place of every core in the ring and arrows for hops to a neighbour.
 
-    Cores outside of the ring are dots, failed ones crosses. Longer hops (and those around a torus) are listed
-    below by core id. `topology` must have a grid.
+    Places count from 0. Cores outside of the ring are dots, failed ones crosses. Other hops are
+    listed below by core id, with their length. `topology` must have a grid.
     """
     place = {core: str(i) for i, core in enumerate(ring.order)}
     width = len(str(len(place) - 1))
@@ -67,16 +69,17 @@ def as_svg(topology: Topology, rings: Sequence[RingOrder]) -> str:
         shapes += [_hop(topology, *hop, colour) for hop in _hops(ring.order)]
     shapes += [_core(topology, core, core in members) for core in range(topology.sites)]
     heads = "".join(
-        f'<marker id="h{i}" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="4" markerHeight="4" orient="auto">'
-        f'<path class="h{i}" d="M0 0L6 3L0 6z"/></marker>'
+        f'<marker id="h{i}" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="4" markerHeight="4" '
+        f'orient="auto"><path class="h{i}" d="M0 0L6 3L0 6z"/></marker>'
         for i in range(len(rings))
     )
     body = "\n".join(shapes)
     names = " and ".join(" ".join(map(str, ring.order)) for ring in rings)
+    title = f"Ring of {len(members)} cores on a {topology.rows} x {topology.cols} {topology.kind}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">\n'
-        f"<title>Ring of {len(members)} cores on a {topology.rows} x {topology.cols} {topology.kind}</title>\n"
-        f"<desc>{names}</desc>\n<style>{_STYLE}</style>\n<defs>{heads}</defs>\n{body}\n</svg>\n"
+        f"<title>{title}</title>\n<desc>{names}</desc>\n"
+        f"<style>{_STYLE}</style>\n<defs>{heads}</defs>\n{body}\n</svg>\n"
     )
 
 
@@ -113,7 +116,7 @@ def _hop(topology: Topology, source: int, destination: int, colour: int) -> str:
     nodes = [source]
     for link in topology.route(source, destination):
         nodes.append(int(topology.link_ends[link].sum()) - nodes[-1])
-    pieces = [piece for a, b in zip(nodes, nodes[1:], strict=False) for piece in _pieces(topology, a, b)]
+    pieces = [piece for a, b in pairwise(nodes) for piece in _pieces(topology, a, b)]
     steps = [(_sign(x2 - x1), _sign(y2 - y1)) for x1, y1, x2, y2 in pieces]
     path = ""
     for i, (x1, y1, x2, y2) in enumerate(pieces):

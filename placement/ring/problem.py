@@ -25,6 +25,7 @@ import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -38,12 +39,15 @@ from .bounds import Floor, hops_floor, load_floor, total_floor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...hardware.noc import RoundTime, Routes
+    from ...hardware.noc import Routes
     from ...hardware.topology import Topology
     from ..control import Control
 
 Objective = Literal["hops", "load,hops,total", "time"]
 Collective = Literal["all_gather", "all_reduce"]
+
+#: Link uses of all pairs of cores up to which cuts are looked for: 300,000 take a quarter of a second.
+_MOST_TRANSFERS = 300_000
 
 BASELINES = ("row_major", "snake", "nn_2opt")
 
@@ -86,8 +90,8 @@ class RingProblem:
     `message_bytes` is what each core contributes: its block of an all-gather, its vector of an all-reduce.
     With `pair`, two rings run at the same time, the order and its reverse, each with half of every message;
     the decision stays one order. Cores then send and receive on two links at once, which takes two ports into
-    the network. Raises UsageError where cores are unknown, repeated, failed or fewer than
-    two, where links differ in bandwidth or latency, and on unknown objectives or impossible messages.
+    the network. Raises UsageError where cores are unknown, repeated, failed or fewer than two, where links
+    differ in bandwidth or latency, and on unknown objectives or impossible messages.
     """
 
     topology: Topology
@@ -116,8 +120,8 @@ class RingProblem:
         ):
             if np.ptp(values) > 0.0:
                 raise UsageError(
-                    f"the links of this {self.topology.kind} have different {what}: ring orders count hops and "
-                    "transfers, which then say little about time",
+                    f"the links of this {self.topology.kind} have different {what}: "
+                    "hops and transfers, which rings are ordered by, then say little about time",
                     fix="take a mesh, torus, ring or star",
                 )
 
@@ -151,14 +155,15 @@ class RingProblem:
         if self.objective == "hops":
             return Floor((0, hops, 0), by)
         load = 1
-        if self.pair or self.topology.duplex == "half":
+        both_ways = self.pair or self.topology.duplex == "half"
+        if both_ways and self.hops.sum() <= _MOST_TRANSFERS:
             load = load_floor(self.arcs, 2 if self.pair else 1, self.n, total_floor(self.hops))
         by = by if load == 1 else f"link cut, {by}"
         total = self.least_total(hops)
         return Floor((load, hops, total), f"{by}, 1-tree" if total else by)
 
     def least_total(self, limit: int) -> int:
-        """Return a total that no ring with hops up to `limit` falls below; 0 where the total is no objective."""
+        """Return a total that no ring with hops up to `limit` falls below; 0 where it is no objective."""
         if self.objective != "load,hops,total":
             return 0
         from .one_tree import least_total
@@ -188,7 +193,10 @@ class RingProblem:
         return Measure(int(load.max()), int(hops.max()), int(hops.sum()))
 
     def value(self, measure: Measure) -> float:
-        """Return the objective of a ring with these counts."""
+        """Return the objective of a ring with these counts.
+
+        Time follows from them because all transfers of a round and all links are alike.
+        """
         load, hops, total = measure
         if self.objective == "hops":
             return float(hops)
@@ -201,7 +209,7 @@ class RingProblem:
         return self._rounds(self.collective) * (load * bytes_ / bandwidth_bytes_per_s + hops * latency_s)
 
     def least_hops(self, bound: Bound, load: int) -> int:
-        """Return the largest hop that no ring of this load (or of any, without it in the objective) is below."""
+        """Return what the largest hop of a ring with this load is proven to be at least."""
         if self.objective == "hops":
             return round(bound.value_s)
         if self.objective == "load,hops,total":
@@ -219,17 +227,15 @@ class RingProblem:
 
     def collective_s(self, decision: RingOrder, collective: Collective) -> float:
         """Return the seconds of one collective: its rounds, each as `hardware.noc.transfers_s` says."""
-        return self._rounds(collective) * self._round(decision, collective).total_s
+        return sum(self._parts_s(decision, collective))
 
     def evaluate(self, decision: RingOrder) -> Cost:
         """Time of the collective in its two parts, and the objective (see the module for its unit)."""
-        rounds, time = self._rounds(self.collective), self._round(decision, self.collective)
-        parts = {"bandwidth_s": rounds * time.bandwidth_s, "latency_s": rounds * time.latency_s}
-        total_s = sum(parts.values())
+        bandwidth_s, latency_s = self._parts_s(decision, self.collective)
         return Cost(
-            total_s=total_s,
-            objective_s=total_s if self.objective == "time" else self.value(self.measure(decision)),
-            parts=parts,
+            total_s=bandwidth_s + latency_s,
+            objective_s=self.value(self.measure(decision)),
+            parts={"bandwidth_s": bandwidth_s, "latency_s": latency_s},
         )
 
     def lower_bound(self) -> Bound:
@@ -257,12 +263,14 @@ class RingProblem:
         """Return the positions in `cores` of a ring's members, `[n]`."""
         return np.searchsorted(self.cores, decision.order).astype(np.int32)
 
-    def _round(self, decision: RingOrder, collective: Collective) -> RoundTime:
+    def _parts_s(self, decision: RingOrder, collective: Collective) -> tuple[float, float]:
         order = np.array(decision.order)
         following = np.roll(order, -1)
         if self.pair:
             order, following = np.concatenate([order, following]), np.concatenate([following, order])
-        return transfers_s(self.topology, order, following, self._block_bytes(collective))
+        round_ = transfers_s(self.topology, order, following, self._block_bytes(collective))
+        rounds = self._rounds(collective)
+        return rounds * round_.bandwidth_s, rounds * round_.latency_s
 
     def _rounds(self, collective: Collective) -> int:
         return (self.n - 1) * (1 if collective == "all_gather" else 2)
@@ -294,7 +302,7 @@ def _checked_cores(topology: Topology, cores: Iterable[int]) -> tuple[int, ...]:
     failed = [core for core in ids if core in topology.failed]
     if failed:
         raise UsageError(f"core {failed[0]} has failed: it cannot be in a ring", fix="leave it out")
-    twice = [core for core, following in zip(ids, ids[1:], strict=False) if core == following]
+    twice = [core for core, following in pairwise(ids) if core == following]
     if twice:
         raise UsageError(f"core {twice[0]} is given twice", fix="name every core once")
     if len(ids) < 2:

@@ -16,7 +16,7 @@ MOST_CORES = 16
 
 
 def hamiltonian_cycle(linked: NDArray[np.bool_]) -> NDArray[np.int32] | None:
-    """Return positions [n] of a cycle through all cores of the graph `linked` [n, n], n >= 3; None if there is none."""
+    """Return positions [n] of a cycle through the graph `linked` [n, n], n >= 3; None where there is none."""
     n = len(linked)
     neighbours = (linked.astype(np.int64) << np.arange(n)).sum(axis=1)
     order = np.empty(n, dtype=np.int32)

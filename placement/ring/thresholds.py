@@ -1,9 +1,10 @@
-"""Exact search by yes/no questions: is there a ring with at most so much load and such hops?
+"""Exact search by yes/no questions: whether a ring has at most so much load and at most such hops.
 
 Every objective of the family rises with the load and with the hops, so all rings that beat the best one known
 lie in a few cells "load at most l, hops at most h". A method that decides one cell (`Oracle`) is thereby
 exact for the objective: cells are asked until each is proven empty or holds the best. Among rings of equal
-load and hops the default objective then asks for the fewest hops in total.
+load and hops the default objective then asks for the fewest hops in total. For the largest hop alone this is
+how Carpaneto, Martello and Toth 1984, doi 10.1287/opre.32.2.380, solve the bottleneck travelling salesman.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from ..control import Claim, Control
 from ..problem import SAME_COST, Bound, strongest
 from ..result import Stop
 from .problem import Measure, RingOrder, RingProblem, problem_of
+
+#: Share of a budget after which a solver that gives up has reached its limit.
+_ALL_BUT_SPENT = 0.9
+#: Arcs and link uses of the largest model that is written down: building it takes about a second.
+_LARGEST_MODEL = 400_000
 
 
 class Limits(NamedTuple):
@@ -85,16 +91,16 @@ def search(control: Control[RingOrder], oracle: Oracle) -> Claim:
         elif answer.proven:
             empty.append(question)
         else:
-            return Claim(control.should_stop() or Stop.TIME_LIMIT)
+            return Claim(_gave_up(control))
     return _shorten(control, oracle, by)
 
 
 def open_cells(
     problem: RingProblem, best: Measure, empty: Sequence[Limits] = ()
 ) -> Iterator[tuple[Limits, Limits]]:
-    """Yield, for every load at which a ring could beat `best` in load and hops, the smallest and the largest cell.
+    """Yield the smallest and the largest cell that could hold a better ring than `best`, for every load.
 
-    Cells inside `empty` ones are left out. Loads ascend.
+    Better in load and hops, that is. Cells inside `empty` ones are left out. Loads ascend.
     """
     levels = [hops for hops in np.unique(problem.hops).tolist() if hops >= problem.floor.counts[1]]
     limit = _rank(problem, Limits(*best[:2])) * (1.0 - SAME_COST)
@@ -106,6 +112,12 @@ def open_cells(
         unknown = [cell for cell in better if not any(seen.cover(cell) for seen in empty)]
         if unknown:
             yield unknown[0], better[-1]
+
+
+def fits_a_model(problem: RingProblem, limits: Limits) -> bool:
+    """Tell whether a cell is small enough to be handed to a solver."""
+    allowed = problem.hops[problem.hops <= limits.hops]
+    return bool(allowed.size + (0 if limits.load is None else allowed.sum()) <= _LARGEST_MODEL)
 
 
 def crowded_links(
@@ -140,9 +152,15 @@ def _shorten(control: Control[RingOrder], oracle: Oracle, by: str) -> Claim:
         if found.ring is not None:
             control.offer(found.ring)
     control.floor = strongest(control.floor, Bound(problem.value(best._replace(total_hops=least)), by))
-    if _best(control).total_hops > least:
-        return Claim(control.should_stop() or Stop.TIME_LIMIT)
-    return Claim(Stop.CONVERGED)
+    return Claim(_gave_up(control) if _best(control).total_hops > least else Stop.CONVERGED)
+
+
+def _gave_up(control: Control[RingOrder]) -> Stop:
+    """Why an oracle did not decide: the budget, of which solvers leave a little, or the size of the cell."""
+    stop = control.should_stop()
+    if stop is not None or control.progress() < _ALL_BUT_SPENT:
+        return stop or Stop.CONVERGED
+    return Stop.TIME_LIMIT if control.budget.iterations is None else Stop.ITERATION_LIMIT
 
 
 def _raise_floor(control: Control[RingOrder], cells: list[Limits], by: str) -> None:

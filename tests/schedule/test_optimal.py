@@ -100,14 +100,14 @@ def test_optimum_lies_between_bounds_and_list_schedule(graph):
     assert found.bound.value_s <= makespan_s * slack
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=60)
 @given(task_graphs(most=30))
 def test_forth_and_back_never_loses(graph):
     listed = list_schedule(graph)
     assert lower_bound(graph).value_s <= forth_and_back(listed).makespan_s <= listed.makespan_s
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=60)
 @given(task_graphs(most=30))
 def test_bound_is_at_least_chain_and_busiest_resource(graph):
     assert lower_bound(graph).value_s >= max(graph.longest_chain_s, graph.busy_s.max())

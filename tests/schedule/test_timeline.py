@@ -16,7 +16,7 @@ from moeplan.schedule.timeline import execute, list_order, list_schedule
 
 from .graphs import RESOURCES, graph_of, task_graphs, times
 
-checked = settings(deadline=None, derandomize=True, max_examples=120)
+checked = settings(deadline=None, derandomize=True, max_examples=80)
 SERIAL = dict.fromkeys(RESOURCES, "all")
 
 

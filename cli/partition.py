@@ -1,0 +1,206 @@
+"""`moeplan partition`: which experts of a layer the GPU computes, and which PIM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..common.errors import BadInput, UsageError
+from .console import note, show, show_json, table
+from .options import parse_budget
+from .traffic import Replay, read_traffic
+
+if TYPE_CHECKING:
+    from ..hardware.platform import Platform
+    from ..placement.partition.compare import PolicyMeans
+    from ..placement.partition.problem import PartitionProblem
+    from ..workload.model import MoEModel
+
+FAMILY = "partition"
+_INPUT, _SEARCH, _OUTPUT = "What to split", "How to split", "What to print"
+Layout = Literal["tp", "ep"]
+
+
+def partition(
+    model: Annotated[
+        str, typer.Option(help="Preset, YAML file or Hugging Face config.json.", rich_help_panel=_INPUT)
+    ],
+    platform: Annotated[
+        str, typer.Option(help="Preset or YAML file, with GPU and PIM.", rich_help_panel=_INPUT)
+    ],
+    tokens_per_expert: Annotated[
+        Path | None,
+        typer.Option(help="Whole numbers, one per expert: one layer in one step.", rich_help_panel=_INPUT),
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Routing trace (.parquet), all layers.", rich_help_panel=_INPUT)
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Tokens of a decode step.", rich_help_panel=_INPUT)] = 32,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Decode steps of the trace.", rich_help_panel=_INPUT)
+    ] = 16,
+    layers: Annotated[
+        str | None, typer.Option(help="Layers of the trace, as in 3-5,8.", rich_help_panel=_INPUT)
+    ] = None,
+    layout: Annotated[
+        Layout,
+        typer.Option(
+            help="Every expert over all channels (tp, Sieve), or on one of its own (ep, PIMoE).",
+            rich_help_panel=_INPUT,
+        ),
+    ] = "tp",
+    context: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Tokens that attention on PIM looks back to (0: none).", rich_help_panel=_INPUT
+        ),
+    ] = 1024,
+    comm: Annotated[
+        str, typer.Option(metavar="TIME", help="Communication between GPUs.", rich_help_panel=_INPUT)
+    ] = "0s",
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|all",
+            help="See moeplan solvers partition; all: the published ones, fast and exact.",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = "all",
+    budget: Annotated[
+        str, typer.Option(help="Per layer and step, where a policy searches.", rich_help_panel=_SEARCH)
+    ] = "2s",
+    seed: Annotated[int, typer.Option(min=0, help="Of replay and search.", rich_help_panel=_SEARCH)] = 0,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
+    ] = False,
+) -> None:
+    """Split the experts of MoE layers between a GPU and its PIM channels, by every policy.
+
+    Times are means over layers and steps: total = max(communication, GPU, PIM). The bound is what no split
+    can beat.
+    """
+    from ..hardware.platform import load_platform
+    from ..hardware.units import TIME, parse
+    from ..placement.partition.compare import compare
+    from ..workload.model import load_model
+
+    shapes, machine = load_model(model), load_platform(platform)
+    comm_s = parse(comm, TIME)
+    if (tokens_per_expert is None) == (trace is None):
+        raise UsageError(
+            "give either --tokens-per-expert or --trace", fix="a file of token counts, or a routing trace"
+        )
+    if trace is not None:
+        how = Replay(batch, steps, seed, 0.0)
+        problems = _of_trace(trace, shapes, machine, how, layers, layout, context, comm_s)
+    else:
+        assert tokens_per_expert is not None
+        problems = [_of_counts(tokens_per_expert, shapes, machine, layout, context, comm_s)]
+    means = compare(problems, _policies(policy), budget=parse_budget(budget), seed=seed)
+    if json:
+        show_json(
+            {"model": shapes.name, "platform": machine.name, "layout": layout, "policies": answer(means)}
+        )
+    else:
+        _show(means, f"{shapes.name} on {machine.name}, layout {layout}")
+
+
+def answer(means: Iterable[PolicyMeans]) -> list[dict[str, Any]]:
+    """What `--json` prints of every policy."""
+    return [
+        {
+            "policy": row.policy,
+            "total_s": row.total_s,
+            "t_gpu_s": row.t_gpu_s,
+            "t_pim_s": row.t_pim_s,
+            "t_comm_s": row.t_comm_s,
+            "bound_s": row.bound_s,
+            "gap": row.gap,
+            "gpu_experts": row.gpu_experts,
+        }
+        for row in means
+    ]
+
+
+def read_counts(path: Path) -> list[int]:
+    """Read whole numbers that are separated by spaces, lines or commas, in brackets or not.
+
+    Raises BadInput that names the first word that is none.
+    """
+    from ..common.files import read_text
+
+    words = re.split(r"[\s,]+", read_text(path, "file of token counts").strip().strip("[]").strip())
+    for index, word in enumerate(words):
+        if not re.fullmatch(r"\d{1,15}", word):
+            raise BadInput(
+                f"{word!r} is no token count" if word else "there are no token counts",
+                where=f"{path}, value {index + 1}",
+                allowed="whole numbers of at least 0",
+            )
+    return [int(word) for word in words]
+
+
+def _policies(policy: str) -> tuple[str, ...]:
+    from ..placement.partition.compare import COMPARED
+    from ..placement.registry import find
+
+    return COMPARED if policy == "all" else (find(FAMILY, policy).name,)
+
+
+def _of_counts(
+    path: Path, model: MoEModel, platform: Platform, layout: Layout, context: int, comm_s: float
+) -> PartitionProblem:
+    import numpy as np
+
+    from ..placement.partition.layer import partition_layer
+
+    counts = read_counts(path)
+    if len(counts) != model.experts:
+        raise BadInput(
+            f"there are {len(counts)} token counts", where=str(path), allowed=f"{model.experts} experts"
+        )
+    posed = partition_layer(model, platform, layout=layout)
+    requests = -(-sum(counts) // model.top_k)
+    attention_s = requests * posed.attention_s([context]) if context and requests else 0.0
+    return posed.problem(np.array(counts), attention_s=attention_s, comm_s=comm_s, batch=requests)
+
+
+def _of_trace(
+    path: Path,
+    model: MoEModel,
+    platform: Platform,
+    how: Replay,
+    layers: str | None,
+    layout: Layout,
+    context: int,
+    comm_s: float,
+) -> Iterable[PartitionProblem]:
+    from ..placement.partition.compare import load_problems
+
+    traffic = read_traffic(path, model, how)
+    note(traffic.profile.note)
+    return load_problems(
+        model,
+        platform,
+        traffic.profile,
+        layout=layout,
+        layers=traffic.layers(layers),
+        context=context,
+        comm_s=comm_s,
+    )
+
+
+def _show(means: list[PolicyMeans], title: str) -> None:
+    sieve_s = next((row.total_s for row in means if row.policy == "sieve"), None)
+    columns = ("policy", "total us", "GPU us", "PIM us", "comm us", "bound us", "gap", "GPU experts")
+    rows = []
+    for row in means:
+        times = (row.total_s, row.t_gpu_s, row.t_pim_s, row.t_comm_s, row.bound_s)
+        cells = [row.policy, *(f"{seconds * 1e6:,.1f}" for seconds in times)]
+        cells += [f"{row.gap:.2%}", f"{row.gpu_experts:.1f}"]
+        rows.append([*cells, f"{row.total_s / sieve_s:.3f}"] if sieve_s else cells)
+    show(table((*columns, "/ sieve") if sieve_s else columns, rows, title=title))
