@@ -22,8 +22,11 @@ from ..placement.channels.planning import Search, plan_channels
 from ..placement.plan import read_plan
 from ..placement.result import Budget
 from ..workload.model import load_model
+from ..workload.readers.arrays import read_arrays
 from ..workload.replay import replay, split
 from ..workload.trace import read_trace
+from .partition_table import explanations, findings, policy_table, sweep, sweep_table
+from .ring_figure import draw
 from .validation.figure import render
 from .validation.report import collect, summarize
 
@@ -32,12 +35,14 @@ if TYPE_CHECKING:
     from ..placement.plan import PlanFile
 
 _FIGURES = Path("benchmarks/figures")
+_CORES = "0,1,2,5,9,14,15,20,27"
 _SOLVERS = ("ilp", "cpsat", "annealing")
 _TRACES = (
     ("deepseek-v2-lite-law", "deepseek-v2-lite", 32),
     ("deepseek-v2-lite-summary", "deepseek-v2-lite", 32),
     ("gpt-oss-20b-decode", "gpt-oss-20b", 128),
 )
+_SWEPT = (1, 16, 64, 256, 512)
 _EXAMPLE = """\
 from moeplan.hardware import load_platform
 from moeplan.placement import Budget
@@ -66,9 +71,13 @@ def main() -> None:
             "demo": lambda: _fenced(_run(["demo"], work)),
             "python": lambda: _python(work),
             "solvers": lambda: _solvers(work),
+            "ring": lambda: _fenced(_run(["ring", "--mesh", "4x8", "--cores", _CORES, "--no-cache"], work)),
+            "sweep": _sweep,
         }
         if "MOEPLAN_TRACES" in os.environ:
-            blocks["traces"] = lambda: _traces(Path(os.environ["MOEPLAN_TRACES"]), work)
+            traces = Path(os.environ["MOEPLAN_TRACES"])
+            blocks["traces"] = lambda: _traces(traces, work)
+            blocks["partition"] = lambda: _partition(traces)
         if "MOEPLAN_REFERENCE" in os.environ:
             figure = readme.parent / _FIGURES / "validation.svg"
             blocks["validation"] = lambda: _validation(Path(os.environ["MOEPLAN_REFERENCE"]), figure)
@@ -77,7 +86,7 @@ def main() -> None:
             print(f"making {name}", file=sys.stderr)
             text = _replace(text, name, make())
         write_text(readme, text)
-        (readme.parent / _FIGURES).mkdir(exist_ok=True)
+        draw(readme.parent / _FIGURES / "ring.svg")
         _picture(read_plan(work / "moeplan-demo" / "plan.json"), readme.parent / _FIGURES / "plan.svg")
 
 
@@ -173,6 +182,21 @@ def _trace_row(name: str, batch: int, plan: PlanFile) -> str:
         f"{ours.gap:.1%}",
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |"
+
+
+def _partition(folder: Path) -> str:
+    loads = []
+    for name, model, batch in (_TRACES[0], _TRACES[2]):
+        trace = read_arrays(folder / f"{name}.npz", load_model(model))
+        loads.append((name, model, replay(trace, batch=batch, steps=16, seed=0)))
+    return policy_table(loads)
+
+
+def _sweep() -> str:
+    rows = list(sweep())
+    shown = [row for row in rows if row.layout == "tp" and row.batch in _SWEPT]
+    sentences = [f"- {sentence}" for sentence in (*findings(rows), *explanations())]
+    return "\n".join([sweep_table(shown), "", *sentences])
 
 
 def _validation(reference: Path, figure: Path) -> str:

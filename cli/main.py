@@ -19,6 +19,7 @@ from .partition import partition
 from .plan import plan
 from .platforms import platforms
 from .report import report
+from .ring import ring
 from .signals import stop_on_signals
 from .solvers import solvers
 from .timeline import timeline
@@ -41,6 +42,7 @@ _VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "plan": plan,
     "partition": partition,
+    "ring": ring,
     "timeline": timeline,
     "report": report,
     "check": check,

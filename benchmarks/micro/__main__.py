@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from . import channels, hardware, partition
+from typing import TYPE_CHECKING
+
+from . import channels, hardware, partition, ring
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def main() -> None:
-    """Print one table."""
+    """Print one table of rates and ratios, and one of rings."""
+    figures = (row for room in (hardware, channels, partition) for row in room.rows())
+    _print("micro-benchmarks (one core, medians)", ("what", "figure", "measured on"), figures)
+    rows = ring.run()
+    cells = ([str(value) for value in row.values()] for row in rows)
+    _print("rings: exact beside heuristics, random core sets", tuple(rows[0]), cells)
+
+
+def _print(title: str, columns: tuple[str, ...], rows: Iterable[Iterable[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="micro-benchmarks (one core, medians)", title_justify="left")
-    for column in ("what", "figure", "measured on"):
-        table.add_column(column, overflow="fold")
-    for room in (hardware, channels, partition):
-        for row in room.rows():
-            table.add_row(*row)
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     Console().print(table)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..ring.order import ring_order
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -61,7 +63,8 @@ def tiles(topology: Topology, largest: int) -> Groups:
 
     On a grid the groups of factor t tile it by the squarest h x w rectangles with h * w = t where h
     divides the rows and w the columns (SPIMOE 3.4.1 asks for topology-aware, non-overlapping groups);
-    elsewhere they are runs of t consecutive ids, for every t that divides the number of sites.
+    elsewhere they are runs of t consecutive ids, for every t that divides the number of sites. The sites of
+    a grid's group stand in the order of the best ring through them (family `ring`), lowest id first.
     """
     members: dict[int, list[list[int]]] = {}
     for factor, groups in _grid(topology) if topology.rows else _runs(topology.sites):
@@ -92,11 +95,15 @@ def _grid(topology: Topology) -> Iterator[tuple[int, list[list[int]]]]:
         yield (
             factor,
             [
-                [(top + r) * cols + left + c for r in range(h) for c in range(w)]
+                list(ring_order(topology, _tile(cols, top, left, h, w)))
                 for top in range(0, rows, h)
                 for left in range(0, cols, w)
             ],
         )
+
+
+def _tile(cols: int, top: int, left: int, height: int, width: int) -> list[int]:
+    return [(top + r) * cols + left + c for r in range(height) for c in range(width)]
 
 
 def _runs(sites: int) -> Iterator[tuple[int, list[list[int]]]]:

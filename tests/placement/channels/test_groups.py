@@ -10,13 +10,17 @@ from .instances import grid, hub
 
 
 def test_tiles_of_the_4x8_mesh():
-    """Squarest shapes whose sides divide the mesh: 1x1, 1x2, 2x2, 2x4, 4x4, 4x8; 32 + 16 + 8 + 4 + 2 + 1."""
+    """Squarest shapes whose sides divide the mesh: 1x1, 1x2, 2x2, 2x4, 4x4, 4x8; 32 + 16 + 8 + 4 + 2 + 1.
+
+    Each in the order of a ring of single hops: 2 x 4 goes along the upper row and back along the lower;
+    4 x 4 is a comb whose first column is the way home.
+    """
     groups = tiles(grid(4, 8), 32)
     assert groups.factors == (1, 2, 4, 8, 16, 32)
     assert len(groups) == 63
-    assert groups.sites_of(groups.of_factor(4)[0]).tolist() == [0, 1, 8, 9]
-    assert groups.sites_of(groups.of_factor(8)[1]).tolist() == [4, 5, 6, 7, 12, 13, 14, 15]
-    assert groups.sites_of(groups.of_factor(16)[1])[:5].tolist() == [4, 5, 6, 7, 12]
+    assert groups.sites_of(groups.of_factor(4)[0]).tolist() == [0, 1, 9, 8]
+    assert groups.sites_of(groups.of_factor(8)[1]).tolist() == [4, 5, 6, 7, 15, 14, 13, 12]
+    assert groups.sites_of(groups.of_factor(16)[1])[:5].tolist() == [4, 5, 6, 7, 15]
 
 
 def test_tiles_of_an_odd_mesh():
