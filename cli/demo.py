@@ -18,7 +18,7 @@ from .traffic import Replay, read_traffic
 
 TRACE = Path(__file__).parent / "data" / "demo.parquet"
 MODEL, PLATFORM = "olmoe-1b-7b", "spimoe-4x8"
-BATCH, STEPS, SEED = 32, 64, 0
+BATCH, STEPS, SEED = 32, 128, 0
 
 
 def demo(

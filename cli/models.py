@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .console import show, show_json, table
-from .options import show_layers
+from .options import named, show_layers
 
 if TYPE_CHECKING:
     from ..workload.model import MoEModel
@@ -20,10 +20,16 @@ _DERIVED = ("expert_params", "expert_bytes", "routed_params", "routed_bytes", "o
 def models(
     name: Annotated[str | None, typer.Argument(help="A preset, YAML file or config.json, in full.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    yaml: Annotated[
+        bool, typer.Option("--yaml", help="Print the preset's file, to start your own from.")
+    ] = False,
 ) -> None:
     """List the models that ship with moeplan, or show one with its source."""
-    from ..workload.model import load_model, model_names
+    from ..workload.model import load_model, model_names, model_yaml
 
+    if yaml:
+        show(model_yaml(named(name, "a model")).rstrip())
+        return
     if name is not None:
         values = _describe(load_model(name))
         if json:

@@ -116,3 +116,10 @@ def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None
                 f"{name} and {other} name the same file, {str(path)!r}", fix="choose another name"
             )
         check_writable(path)
+
+
+def named(name: str | None, what: str) -> str:
+    """Return `name`. Raises UsageError where none was given."""
+    if name is None:
+        raise UsageError(f"--yaml needs the name of {what}", fix="name a preset before it")
+    return name

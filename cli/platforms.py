@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .console import show, show_json, table
+from .options import named
 
 if TYPE_CHECKING:
     from ..hardware.platform import Platform
@@ -27,10 +28,16 @@ _UNIT = re.compile(r"_(bytes_per_s|flop_per_s|bytes|hz|s)(?=\.|$)")
 def platforms(
     name: Annotated[str | None, typer.Argument(help="A preset or YAML file, in full.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    yaml: Annotated[
+        bool, typer.Option("--yaml", help="Print the preset's file, to start your own from.")
+    ] = False,
 ) -> None:
-    """List the machines that ship with moeplan, or show one with every value and its source."""
-    from ..hardware.platform import load_platform, platform_names
+    """List the machines that ship with moeplan, or show one with every value in SI units and its source."""
+    from ..hardware.platform import load_platform, platform_names, platform_yaml
 
+    if yaml:
+        show(platform_yaml(named(name, "a platform")).rstrip())
+        return
     if name is not None:
         platform = load_platform(name)
         if json:

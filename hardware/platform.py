@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..common.errors import BadInput, UsageError, did_you_mean
-from ..common.files import fingerprint
+from ..common.files import fingerprint, read_text
 from .gpu import Gpu
 from .pim import Pim
 from .refresh import Refresh
@@ -48,6 +48,13 @@ class Platform:
 def platform_names() -> tuple[str, ...]:
     """Return the names of the presets, sorted."""
     return tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))
+
+
+def platform_yaml(name: str) -> str:
+    """Return the text of a preset's file, to start one's own from. Raises UsageError for an unknown name."""
+    if name not in platform_names():
+        raise UsageError(f"there is no preset {name!r}", fix=did_you_mean(name, platform_names()))
+    return read_text(PRESETS / f"{name}.yaml", "preset")
 
 
 def load_platform(name_or_path: str) -> Platform:

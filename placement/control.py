@@ -25,7 +25,8 @@ class Control(Generic[DecisionT]):
     """One solve under way.
 
     A solver offers every decision worth keeping; each is checked and scored by the problem itself,
-    and the best stays. Between pieces of work the solver asks `should_stop()`.
+    and the best stays. It adds what it does to `iterations`, and between pieces of work asks
+    `should_stop()`.
     """
 
     def __init__(

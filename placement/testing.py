@@ -18,6 +18,8 @@ from .result import Budget, Result, Stop
 from .solve import solve
 
 _BUDGET = Budget(time_s=None, iterations=400)
+#: A solver that has not ended by then does not count its iterations, or does not ask whether to stop.
+_PATIENCE_S = 120.0
 
 
 def check_solver(
@@ -28,7 +30,7 @@ def check_solver(
     `problem` has a feasible decision that the solver finds within 400 iterations; `infeasible` has none.
     """
     info = find(family, name)
-    result = solve(problem, name, budget=_BUDGET, seed=7)
+    result = _patiently(problem, name, _BUDGET)
     _check_result(problem, result)
     if info.by_iterations:
         _check_repeatable(problem, result)
@@ -40,6 +42,18 @@ def check_solver(
         refused = solve(infeasible, name, budget=_BUDGET)
         assert refused.stop is Stop.INFEASIBLE, f"{name}: an infeasible instance must be said to be so"
         assert refused.decision is None, f"{name}: a decision for an infeasible instance"
+
+
+def _patiently(problem: Problem[DecisionT], name: str, budget: Budget) -> Result[DecisionT]:
+    late = threading.Event()
+    timer = threading.Timer(_PATIENCE_S, late.set)
+    timer.start()
+    try:
+        result = solve(problem, name, budget=budget, seed=7, interrupt=late)
+    finally:
+        timer.cancel()
+    assert not late.is_set(), f"{name}: did not end by itself; add what it does to control.iterations"
+    return result
 
 
 def _check_result(problem: Problem[DecisionT], result: Result[DecisionT]) -> None:
@@ -80,7 +94,7 @@ def _check_start(problem: Problem[DecisionT], result: Result[DecisionT]) -> None
 
 
 def _check_one_iteration(problem: Problem[DecisionT], name: str) -> None:
-    result = solve(problem, name, budget=Budget(time_s=None, iterations=1))
+    result = _patiently(problem, name, Budget(time_s=None, iterations=1))
     if result.decision is not None:
         _check_result(problem, result)
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from ..common.errors import BadInput, UsageError, did_you_mean
-from ..common.files import fingerprint
+from ..common.files import fingerprint, read_text
 
 _PRESETS: Final = Path(__file__).parent / "models"
 _ALIASES: Final[Mapping[str, str]] = MappingProxyType(
@@ -216,6 +216,14 @@ class MoEModel:
 def model_names() -> tuple[str, ...]:
     """Names of the presets, in alphabetical order."""
     return tuple(sorted(path.stem for path in _PRESETS.glob("*.yaml")))
+
+
+def model_yaml(name: str) -> str:
+    """Return the text of a preset's file, to start one's own from. Raises UsageError for an unknown name."""
+    preset = _ALIASES.get(name.lower(), name.lower())
+    if preset not in model_names():
+        raise UsageError(f"there is no preset {name!r}", fix=did_you_mean(name, [*model_names(), *_ALIASES]))
+    return read_text(_PRESETS / f"{preset}.yaml", "preset")
 
 
 def load_model(name_or_path: str | Path) -> MoEModel:

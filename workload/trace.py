@@ -154,7 +154,7 @@ def check_model(trace: RoutingTrace, model: MoEModel) -> None:
         differences.append(f"layer {strangers[0]} of the trace is no MoE layer of the model")
     if differences:
         raise BadInput(
-            f"the trace belongs to another model ({trace.model}) than {model.name}: {'; '.join(differences)}",
+            f"the trace is not of {model.name}: {'; '.join(differences)}",
             allowed=f"{model.experts} experts, top-{model.top_k}, layers out of {_ranges(model.moe_layers)}",
             fix="name the model that the trace was recorded from, or record a trace of this one",
         )

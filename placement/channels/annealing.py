@@ -18,18 +18,21 @@ from .kernels import evaluate_steps
 from .problem import Decision, problem_of
 from .tables import Tables
 
-_RESAMPLE = 7
-_SAMPLE = 256
+#: Bootstrapped steps per recorded one, and the routed tokens (steps x batch x top-k) that they stop at: a
+#: move costs time in proportion, and a larger batch has less chance in it.
+_MOST_RESAMPLED, _MOST_ROUTED = 7, 2**17
+_SAMPLE = 64
 _CHUNK_S = 0.02
-_FIRST_CHUNK = 256
+_FIRST_CHUNK = 16
 
 
 def annealing(control: Control[Decision]) -> Claim:
     """Anneal until the budget is spent; begin at `control.start`, or at LPT where there is none.
 
-    The search sees the profile's steps and `resample` (option, default 7) times as many bootstrapped ones,
-    so that it does not fit the chance of who met whom; what it finds is offered and measured on the profile
-    itself. 0 searches the profile alone. Temperatures follow the share of the budget that is spent.
+    The search sees the profile's steps and `resample` (option) times as many bootstrapped ones, so that it
+    does not fit the chance of who met whom; what it finds is offered and measured on the profile itself.
+    0 searches the profile alone; the default is up to 7, fewer where steps and batch are large already.
+    Temperatures follow the share of the budget that is spent.
     """
     problem = problem_of(control)
     tables, risk = _searched(control), problem.risk
@@ -72,10 +75,11 @@ def annealing(control: Control[Decision]) -> Claim:
 
 
 def _searched(control: Control[Decision]) -> Tables:
-    times = control.options.get("resample", _RESAMPLE)
+    problem = problem_of(control)
+    affordable = min(_MOST_RESAMPLED, max(0, _MOST_ROUTED // problem.tokens.size - 1))
+    times = control.options.get("resample", affordable)
     if not isinstance(times, int) or times < 0:
         raise UsageError(f"resample must be a whole number of at least 0, not {times!r}")
-    problem = problem_of(control)
     return problem.resampled(times, control.seed) if times else problem.tables
 
 

@@ -78,7 +78,7 @@ def plan_file(
         held_out=_traffic(held_out, source[1], split) if held_out else None,
         totals=totals,
         layers=layers,
-        warnings=tuple(_warnings(totals, profile, held_out)),
+        warnings=tuple(_warnings(totals, layers, profile, held_out)),
         versions={name: metadata.version(name) for name in _LIBRARIES},
         elapsed_s=elapsed_s,
     )
@@ -202,12 +202,17 @@ def _worst_stop(stops: Iterable[str]) -> str:
     return next(stop.value for stop in order if stop.value in seen)
 
 
-def _warnings(totals: Totals, profile: Load, held_out: Load | None) -> Iterable[str]:
+def _warnings(
+    totals: Totals, layers: tuple[LayerEntry, ...], profile: Load, held_out: Load | None
+) -> Iterable[str]:
     if totals.stop == Stop.INTERRUPTED.value:
         yield "interrupted: some layers hold the best placement found until then"
-    for load in (profile, held_out):
+    unsearched = sum(entry.iterations == 0 and entry.stop == Stop.TIME_LIMIT.value for entry in layers)
+    if unsearched:
+        yield f"in {unsearched} layers the budget ended before the search began: give it more time"
+    for name, load in (("profile", profile), ("held-out steps", held_out)):
         if load is not None and load.repeated:
-            yield load.note
+            yield f"{name}: {load.note}"
     if totals.held_out is None:
         yield "nothing was held out: the scores say nothing about traffic that the planner did not see"
         return

@@ -10,6 +10,7 @@ activated experts; and the way home of the results. The objective is the mean ov
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -191,12 +192,12 @@ class ChannelProblem:
         """Sites that hold the shards of one expert, first core first."""
         return tuple(int(site) for site in self.groups.sites_of(int(decision.group_of[expert])))
 
-    def decision_from_sites(self, sites: list[tuple[int, ...]]) -> Decision:
+    def decision_from_sites(self, sites: Sequence[Sequence[int]]) -> Decision:
         """Rebuild a decision from the sites of every expert.
 
         Raises BadInput for sites that are no group of the catalogue.
         """
-        found = [self.groups.find(group) for group in sites]
+        found = [self.groups.find(tuple(group)) for group in sites]
         if None in found:
             expert = found.index(None)
             raise BadInput(

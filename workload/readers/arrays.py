@@ -34,7 +34,7 @@ def read_arrays(path: str | Path, model: MoEModel) -> RoutingTrace:
     if "experts" not in arrays:
         raise BadInput(
             f"{str(path)!r} has no key 'experts'",
-            where=f"its keys are {', '.join(sorted(arrays)) or 'none'}",
+            where=f"its known keys are: {', '.join(sorted(arrays)) or 'none'}",
             allowed=", ".join(_KEYS),
             fix="save the choices [tokens, layers, top-k] under the key 'experts'",
         )
