@@ -153,8 +153,9 @@ def check_model(trace: RoutingTrace, model: MoEModel) -> None:
     if strangers:
         differences.append(f"layer {strangers[0]} of the trace is no MoE layer of the model")
     if differences:
+        recorded = f" of {trace.model}" if trace.model != model.name else ""
         raise BadInput(
-            f"the trace is not of {model.name}: {'; '.join(differences)}",
+            f"the trace{recorded} does not fit {model.name}: {'; '.join(differences)}",
             allowed=f"{model.experts} experts, top-{model.top_k}, layers out of {_ranges(model.moe_layers)}",
             fix="name the model that the trace was recorded from, or record a trace of this one",
         )

@@ -80,14 +80,14 @@ def test_truncated_archive(refused, world, tokens, tmp_path):
 
 def test_trace_of_another_model(refused, world):
     err = refused(3, "plan", *DEMO, "--trace", world.trace)
-    assert "belongs to another model (tiny) than olmoe-1b-7b" in err
+    assert "the trace of tiny does not fit olmoe-1b-7b" in err
     assert "8 experts" in err
 
 
 def test_held_out_trace_of_another_model(refused, world, plan_inputs):
     from moeplan.cli.demo import TRACE
 
-    assert "belongs to another model (olmoe-1b-7b)" in refused(3, "plan", *plan_inputs, "--held-out", TRACE)
+    assert "the trace of olmoe-1b-7b does not fit" in refused(3, "plan", *plan_inputs, "--held-out", TRACE)
 
 
 def test_fewer_tokens_than_one_batch(refused, world):

@@ -21,7 +21,7 @@ def test_the_demo_plans_and_says_where(cli, tmp_path):
     assert "next:" in ended.out
     plan = json.loads((folder / "plan.json").read_text())
     assert plan["solver"] == "annealing"
-    assert (plan["profile"]["batch"], plan["profile"]["steps"], plan["held_out"]["steps"]) == (32, 64, 64)
+    assert (plan["profile"]["batch"], plan["profile"]["steps"], plan["held_out"]["steps"]) == (32, 128, 128)
     assert not plan["profile"]["repeated"]
     assert not plan["held_out"]["repeated"]
     commands = [line.split()[1:] for line in ended.out.splitlines() if line.startswith("  moeplan check")]
