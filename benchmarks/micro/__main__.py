@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+#: Wide enough for the longest row, on a terminal and in a log alike.
+_WIDTH = 200
+
+
 def main() -> None:
     """Print one table of rates and ratios, and one of rings."""
     figures = (row for room in (hardware, channels, partition) for row in room.rows())
@@ -25,10 +29,10 @@ def _print(title: str, columns: tuple[str, ...], rows: Iterable[Iterable[str]]) 
 
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
+        table.add_column(column.replace("_", " "), no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(width=_WIDTH).print(table)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ from .tables import Tables
 _MOST_RESAMPLED, _MOST_ROUTED = 7, 2**17
 _SAMPLE = 64
 _CHUNK_S = 0.02
-_FIRST_CHUNK = 16
+#: Moves between two looks at the clock, times the routed tokens searched: some 20 ms. Without J_noc a
+#: move costs a tenth.
+_CHUNK_WORK, _CHUNK_WORK_DRAM = 2**22, 2**25
 
 
 def annealing(control: Control[Decision]) -> Claim:
@@ -50,7 +52,8 @@ def annealing(control: Control[Decision]) -> Claim:
     sample = np.empty(_SAMPLE)
     anneal(tables, state, rng, _SAMPLE, 0.0, 0.0, risk, current_s, best_s, best, sample)
     hot, cold = temperatures(sample[np.isfinite(sample)])
-    chunk, chunks = _FIRST_CHUNK, 0
+    work = _CHUNK_WORK if tables.noc else _CHUNK_WORK_DRAM
+    chunk, chunks = max(16, work // max(1, len(tables.slots))), 0
     while (stop := control.should_stop()) is None:
         left = control.iterations_left()
         size = chunk if left is None else min(chunk, left)
