@@ -38,14 +38,14 @@ def check(
 
     With --trace the placements are scored again. Exits with 3 where something is wrong.
     """
-    from ..hardware.platform import load_platform
+    from ..hardware.platform import load_platform, platform_names
     from ..placement.channels.verify import rescore, verify
     from ..placement.plan import read_plan
-    from ..workload.model import load_model
+    from ..workload.model import load_model, model_names
 
     document = read_plan(plan)
-    shapes = _load(load_model, model, document.model.name)
-    machine = _load(load_platform, platform, document.platform.name)
+    shapes = _load(load_model, model_names(), model, document.model.name)
+    machine = _load(load_platform, platform_names(), platform, document.platform.name)
     findings = verify(document, shapes, machine)
     if trace is not None:
         if shapes is None or machine is None:
@@ -65,14 +65,13 @@ def check(
         )
 
 
-def _load(load: Callable[[str], NounT], named: str | None, recorded: str) -> NounT | None:
+def _load(
+    load: Callable[[str], NounT], presets: tuple[str, ...], named: str | None, recorded: str
+) -> NounT | None:
     """What the user names, else the preset that the plan names, else None."""
     if named is not None:
         return load(named)
-    try:
-        return load(recorded)
-    except UsageError:
-        return None
+    return load(recorded) if recorded in presets else None
 
 
 def _traffic(document: PlanFile, model: MoEModel, trace: Path, other: Path | None) -> Traffic:

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from ..common.errors import MoeplanError
+from ..common.errors import BadInput, MoeplanError
 from . import trace
 from .check import check
 from .console import fail, show
@@ -89,6 +89,13 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
                 _report_bug(error)
             else:
                 fail(str(error))
+        except MemoryError:
+            code = BadInput.exit_code
+            fail("this does not fit into memory\nfix: ask for fewer tokens, steps or layers")
+        except OSError as error:
+            code = BadInput.exit_code
+            where = f" {error.filename!r}" if error.filename else ""
+            fail(f"cannot read or write{where}: {error.strerror or error}\nfix: check paths and free space")
         except Exception as error:
             code = MoeplanError.exit_code
             _report_bug(error)

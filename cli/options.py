@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -101,16 +102,16 @@ def parse_solver_options(pairs: list[str]) -> dict[str, object]:
     return options
 
 
-def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
+def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, str | Path | None]) -> None:
     """Raise before the work begins where an output cannot be written or would overwrite another file in use.
 
     Both map the option's name to its path. Raises UsageError or BadInput.
     """
-    taken = {path.resolve(): name for name, path in inputs.items() if path is not None}
+    taken = {os.path.realpath(path): name for name, path in inputs.items() if path is not None}
     for name, path in outputs.items():
         if path is None:
             continue
-        other = taken.setdefault(path.resolve(), name)
+        other = taken.setdefault(os.path.realpath(path), name)
         if other != name:
             raise UsageError(
                 f"{name} and {other} name the same file, {str(path)!r}", fix="choose another name"

@@ -120,7 +120,10 @@ def plan(
     )
     settings = Settings(risk=risk, mode=mode, layout=layout)
     other = how.held_out if isinstance(how.held_out, Path) else None
-    check_outputs({"--output": output, "--report": report}, {"--trace": trace, "--held-out": other})
+    check_outputs(
+        {"--output": output, "--report": report},
+        {"--trace": trace, "--held-out": other, "--model": model, "--platform": platform},
+    )
     shapes, machine = load_model(model), load_platform(platform)
     traffic = read_traffic(trace, shapes, how)
     document = run_job(

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -54,4 +54,5 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 def _say(text: str) -> None:
     # Unbuffered: a handler may run while the main thread is inside a write to sys.stderr.
-    os.write(2, f"\n{text}\n".encode())
+    with suppress(OSError):
+        os.write(2, f"\n{text}\n".encode())

@@ -48,7 +48,7 @@ def import_arrays(
     from ..workload.trace import write_trace
 
     shapes = load_model(model)
-    check_outputs({"--output": output}, {"the archive": arrays})
+    check_outputs({"--output": output}, {"the archive": arrays, "--model": model})
     trace = read_arrays(arrays, shapes)
     if source is not None:
         trace = replace(trace, source=source)
@@ -108,7 +108,7 @@ def synth(
     shapes = load_model(model)
     if layers is not None:
         shapes = replace(shapes, moe_layers=parse_layers(layers, shapes.moe_layers, shapes.name))
-    check_outputs({"--output": output}, {})
+    check_outputs({"--output": output}, {"--model": model})
     routing = SyntheticRouting(
         tokens_per_request=-(-tokens // requests),
         concurrency=side_by_side,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..common.errors import BadInput
+from ..common.errors import BadInput, UsageError
 from .options import parse_layers
 
 if TYPE_CHECKING:
@@ -79,6 +79,12 @@ def read_traffic(trace: Path, model: MoEModel, how: Replay) -> Traffic:
     if how.held_out == 0.0:
         return Traffic(_replay(whole, how, trace.name), None, (source, ""))
     if isinstance(how.held_out, Path):
+        if how.held_out.resolve() == trace.resolve():
+            raise UsageError(
+                "the held-out trace is the profiled one: its score would say nothing",
+                where="--held-out",
+                fix="name another trace, or a share such as 0.5",
+            )
         other = _read(how.held_out, model)
         return Traffic(
             _replay(whole, how, trace.name),

@@ -29,15 +29,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     Raises BadInput where the folder does not exist or cannot be written. If the block raises,
     `path` stays as it was and the temporary file is gone.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise BadInput(f"cannot write {str(target)!r}: it is a folder", fix="name a file")
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    except OSError as error:
-        raise _unwritable(target, error) from error
-    os.close(handle)
-    temporary = Path(name)
+    target, temporary = _beside(path)
     try:
         yield temporary
         with temporary.open("rb") as stream:
@@ -45,7 +37,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(target)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise _unwritable(Path(path), error) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -70,15 +62,23 @@ def read_text(path: str | Path, what: str = "file") -> str:
 
 def check_writable(path: str | Path) -> None:
     """Raise BadInput now, before hours of work, if `path` could not be written at the end."""
-    target = Path(path)
-    if target.is_dir():
-        raise BadInput(f"cannot write {str(target)!r}: it is a folder", fix="name a file")
+    _, temporary = _beside(path)
+    temporary.unlink()
+
+
+def _beside(path: str | Path) -> tuple[Path, Path]:
+    """Return the file that `path` means, links followed, and a new empty file in the same folder."""
+    target = Path(os.path.realpath(path))
+    if str(path).endswith(os.sep) or target.is_dir():
+        raise BadInput(f"cannot write {str(path)!r}: it is a folder", fix="name a file")
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        if target.exists() and not target.is_file():
+            raise BadInput(f"cannot write {str(path)!r}: it is not a regular file", fix="name a file")
+        handle, name = tempfile.mkstemp(prefix=".moeplan-", suffix=".part", dir=target.parent)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise _unwritable(Path(path), error) from error
     os.close(handle)
-    Path(name).unlink()
+    return target, Path(name)
 
 
 def fingerprint(*parts: Any) -> str:

@@ -21,11 +21,31 @@ class Spec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML without aliases, which can grow a small file beyond any memory, and without repeated keys."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not allowed", mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key.value!r} is given twice", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 def read_mapping(path: str | Path, what: str) -> dict[str, Any]:
     """Read a YAML or JSON file whose top level is a mapping. Raises BadInput with line and column."""
     text = read_text(path, what)
     try:
-        data = json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
+        data = json.loads(text) if str(path).endswith(".json") else yaml.load(text, _Loader)
     except json.JSONDecodeError as error:
         raise BadInput(
             f"{what} {str(path)!r} is not JSON: {error.msg}", where=f"line {error.lineno}"
@@ -35,6 +55,12 @@ def read_mapping(path: str | Path, what: str) -> dict[str, Any]:
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "cannot be parsed"
         raise BadInput(f"{what} {str(path)!r} is not YAML: {problem}", where=where) from error
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        # What the parsers let through: impossible dates and numbers, thousands of brackets.
+        raise BadInput(
+            f"{what} {str(path)!r} cannot be read: {type(error).__name__}",
+            fix="write plain mappings, lists, numbers and texts",
+        ) from error
     if not isinstance(data, dict):
         raise BadInput(
             f"{what} {str(path)!r} must be a mapping of keys to values, not {type(data).__name__}",

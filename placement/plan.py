@@ -34,9 +34,9 @@ class Scores(Spec):
 class Point(Spec):
     """A point of the anytime curve."""
 
-    iterations: int
-    elapsed_s: float
-    best_s: float
+    iterations: int = Field(ge=0)
+    elapsed_s: float = Field(ge=0)
+    best_s: float = Field(gt=0)
 
 
 class ExpertPlace(Spec):
@@ -86,9 +86,9 @@ class Machine(Spec):
     name: str
     fingerprint: str
     kind: str
-    rows: int
-    cols: int
-    sites: int
+    rows: int = Field(ge=0)
+    cols: int = Field(ge=0)
+    sites: int = Field(ge=1, le=2**20)
     links: tuple[Link, ...]
     site_capacity_bytes: float = Field(description="memory of a site that one layer may use")
 
@@ -98,9 +98,9 @@ class ModelEntry(Spec):
 
     name: str
     fingerprint: str
-    experts: int
-    top_k: int
-    expert_bytes: float
+    experts: int = Field(ge=1)
+    top_k: int = Field(ge=1)
+    expert_bytes: float = Field(gt=0)
 
 
 class TrafficEntry(Spec):
@@ -109,10 +109,10 @@ class TrafficEntry(Spec):
     fingerprint: str
     source: str
     split: Split = Field(description="which part of its source: the whole, or a share of requests or of time")
-    share: float = Field(ge=0, le=1, description="held-out share of the source that was split; 0 for whole")
-    batch: int
-    steps: int
-    requests: int
+    share: float = Field(ge=0, lt=1, description="held-out share of the source that was split; 0 for whole")
+    batch: int = Field(ge=1)
+    steps: int = Field(ge=1)
+    requests: int = Field(ge=1)
     repeated: bool = Field(description="requests had to repeat from other starting positions")
     note: str
 
@@ -135,7 +135,7 @@ class PlanFile(Spec):
     version: Literal[1] = 1
     family: str
     solver: str
-    seed: int
+    seed: int = Field(ge=0)
     budget: dict[str, float | int | None]
     settings: dict[str, float | int | str]
     options: dict[str, Any]

@@ -22,6 +22,7 @@ from .tables import Tables
 #: move costs time in proportion, and a larger batch has less chance in it.
 _MOST_RESAMPLED, _MOST_ROUTED = 7, 2**17
 _SAMPLE = 64
+_LARGEST_RESAMPLE = 1000
 _CHUNK_S = 0.02
 #: Moves between two looks at the clock, times the routed tokens searched: some 20 ms. Without J_noc a
 #: move costs a tenth.
@@ -81,8 +82,10 @@ def _searched(control: Control[Decision]) -> Tables:
     problem = problem_of(control)
     affordable = min(_MOST_RESAMPLED, max(0, _MOST_ROUTED // problem.tokens.size - 1))
     times = control.options.get("resample", affordable)
-    if not isinstance(times, int) or times < 0:
-        raise UsageError(f"resample must be a whole number of at least 0, not {times!r}")
+    if not isinstance(times, int) or isinstance(times, bool) or not 0 <= times <= _LARGEST_RESAMPLE:
+        raise UsageError(
+            f"resample {times!r} is not possible", allowed=f"a whole number from 0 to {_LARGEST_RESAMPLE}"
+        )
     return problem.resampled(times, control.seed) if times else problem.tables
 
 

@@ -67,9 +67,12 @@ def gather_bounds(tables: Tables, spread_s: NDArray[np.float64]) -> NDArray[np.f
     activated = (tables.counts > 0).sum(axis=0)
     sites = len(tables.near)
     cores = np.arange(1, sites + 1)
+    per_byte_s = tables.seconds_per_byte.min(initial=np.inf)
+    if not np.isfinite(per_byte_s):
+        return spread_s  # a single site has no links
     hop_s = tables.latency_s[1] if len(tables.latency_s) > 1 else 0.0
     dram = np.maximum(spread_s[:, None], tokens[:, None] * tables.token_s.min() / cores)
-    gather = tokens[:, None] * tables.token_bytes * tables.seconds_per_byte.min() * (1.0 - 1.0 / cores)
+    gather = tokens[:, None] * tables.token_bytes * per_byte_s * (1.0 - 1.0 / cores)
     total = dram + gather + (cores - 1) * hop_s
     possible = cores <= np.maximum(activated, 1)[:, None]
     best: NDArray[np.float64] = np.where(possible, total, np.inf).min(axis=1)

@@ -34,7 +34,7 @@ def lpt(control: Control[Decision]) -> Claim:
     """
     problem = problem_of(control)
     for factor in problem.groups.factors:
-        if control.interrupt.is_set():
+        if control.best is not None and control.interrupt.is_set():
             return Claim(Stop.INTERRUPTED)
         group_of = lpt_placement(problem, factor)
         if group_of is not None:

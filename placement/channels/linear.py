@@ -69,7 +69,7 @@ def linear_part(problem: ChannelProblem, clusters: object, seed: int) -> LinearP
         maxima.append(Maximum("link", links))
     if clusters is None:
         clusters = max(1, _TERMS_BY_DEFAULT // (problem.experts * sum(m.terms for m in maxima)))
-    if not isinstance(clusters, int) or clusters < 1:
+    if not isinstance(clusters, int) or isinstance(clusters, bool) or clusters < 1:
         raise UsageError(f"step_clusters must be a whole number of at least 1, not {clusters!r}")
     counts, weight = _cluster(t.counts, clusters, seed)
     return LinearPart(counts, weight, tuple(maxima), choices)
@@ -104,7 +104,9 @@ def _cluster(
         return counts.mean(axis=1, keepdims=True), np.ones(1)
     from scipy.cluster.vq import kmeans2
 
-    _, label = kmeans2(counts.T, clusters, seed=seed, minit="points", missing="warn", iter=20)
+    _, label = kmeans2(
+        counts.T, clusters, seed=np.random.default_rng(seed), minit="points", missing="warn", iter=20
+    )
     used = np.unique(label)
     mean = np.stack([counts[:, label == k].mean(axis=1) for k in used], axis=1)
     return mean, np.array([(label == k).mean() for k in used])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...common.errors import NothingFound
-from ..result import Budget, Result
+from ..result import Budget, Result, Stop
 from ..solve import solve
 from .problem import ChannelProblem, Decision, Settings, channel_problem
 
@@ -94,6 +95,8 @@ def plan_layer(problem: ChannelProblem, search: Search, interrupt: threading.Eve
         options=search.options,
         interrupt=interrupt,
     )
+    if result.decision is None and best is not None and interrupt.is_set():
+        result = dataclasses.replace(best, stop=Stop.INTERRUPTED)
     if result.decision is None:
         raise NothingFound(
             f"no feasible placement of layer {problem.layer} was found ({result.stop})",

@@ -231,7 +231,9 @@ def channel_problem(
     ProvenInfeasible where the model does not fit.
     """
     settings = settings or Settings()
-    _check(model, platform, load, layer)
+    for part in (load, held_out):
+        if part is not None:
+            _check(model, platform, part, layer)
     topology, pim = platform.topology, platform.pim
     assert topology is not None
     assert pim is not None

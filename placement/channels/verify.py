@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from ...common.errors import BadInput
+from ...common.errors import BadInput, MoeplanError
 from ..problem import SAME_COST, Cost
 
 if TYPE_CHECKING:
@@ -245,4 +245,7 @@ def _settings(plan: PlanFile) -> Settings:
             allowed=", ".join(sorted(known)),
         )
     given: dict[str, Any] = dict(plan.settings)
-    return Settings(**given)
+    try:
+        return Settings(**given)
+    except (MoeplanError, TypeError) as error:
+        raise BadInput(f"the plan's settings cannot be used: {error}", where="settings") from error

@@ -1,7 +1,8 @@
 """How kernels are compiled, in one place and with their types kept.
 
 Compiled code is cached beside the source (or in the user's cache where that cannot be written), so only
-the first call on a machine pays for it. The GIL is released: layers run side by side in threads.
+the first call on a machine pays for it; where neither can be written, every process compiles anew. The GIL
+is released: layers run side by side in threads.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ KernelT = TypeVar("KernelT", bound=Callable[..., Any])
 
 def kernel(function: KernelT) -> KernelT:
     """Compile with strict floating-point arithmetic."""
-    return cast(KernelT, njit(cache=True, nogil=True)(function))
+    return _compiled(function, fastmath=False)
 
 
 def kernel_without_nan(function: KernelT) -> KernelT:
@@ -24,4 +25,11 @@ def kernel_without_nan(function: KernelT) -> KernelT:
 
     Sums are still added in the order they are written, so results do not depend on the machine.
     """
-    return cast(KernelT, njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})(function))
+    return _compiled(function, fastmath={"nnan", "nsz"})
+
+
+def _compiled(function: KernelT, fastmath: bool | set[str]) -> KernelT:
+    try:
+        return cast(KernelT, njit(cache=True, nogil=True, fastmath=fastmath)(function))
+    except RuntimeError:  # numba found no folder for its cache
+        return cast(KernelT, njit(nogil=True, fastmath=fastmath)(function))

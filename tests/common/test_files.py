@@ -77,3 +77,19 @@ def test_fingerprint_follows_content_shape_and_type():
         fingerprint(array, "a"),
     ]
     assert len({fingerprint("a", array), *others}) == 6
+
+
+def test_links_are_followed_and_devices_refused(tmp_path):
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(target)
+    write_text(link, "x")
+    assert link.is_symlink()
+    assert target.read_text() == "x"
+    os.mkfifo(pipe)
+    with pytest.raises(BadInput, match="not a regular file"):
+        check_writable(pipe)
+
+
+def test_the_longest_name_can_be_written(tmp_path):
+    write_text(tmp_path / ("a" * 255), "x")
+    assert os.listdir(tmp_path) == ["a" * 255]

@@ -50,3 +50,18 @@ def test_files_that_are_no_mapping(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(BadInput, match=message):
         read_mapping(tmp_path / name, "platform")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &x [1, 2]\nb: *x", "aliases are not allowed"),
+        ("a: 1\na: 2", "key 'a' is given twice"),
+        ("a: 2024-13-45", "cannot be read"),
+        ("a: " + "[" * 5000, "cannot be read"),
+    ],
+)
+def test_yaml_that_would_hurt(tmp_path, text, message):
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(BadInput, match=message):
+        read_mapping(tmp_path / "a.yaml", "platform")

@@ -111,7 +111,13 @@ def read_config(path: str | Path) -> MoEModel:
         )
     where = f"model configuration {str(path)!r} ({family})"
     config = _Config(keys, where)
-    fields = _switch(config) if family == _SWITCH else _decoder(config, family)
+    try:
+        fields = _switch(config) if family == _SWITCH else _decoder(config, family)
+    except (ArithmeticError, TypeError, ValueError, LookupError) as error:
+        raise BadInput(
+            f"{where}: its shapes cannot be understood ({error})",
+            fix="use the complete config.json of the checkpoint, or write a YAML model file",
+        ) from error
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
     named = {"name": stem.lower() or family, "source": f"Hugging Face {path.name} ({family})"}
     return build_model({**named, **fields, **_number_types(config, family)}, where)

@@ -99,3 +99,17 @@ def test_exact_says_infeasible_when_nothing_fits():
     assert result.stop is Stop.INFEASIBLE
     assert result.decision is None
     assert result.gap == 1.0
+
+
+def test_one_site_is_a_trivial_question():
+    posed = problem(random_tokens(1, 2, 4, 3, 1), grid(1, 1), 3)
+    result = solve(posed, "auto")
+    assert result.stop is Stop.OPTIMAL
+    assert result.decision == Decision(np.zeros(3))
+
+
+def test_auto_counts_large_spaces_without_overflow():
+    """256 experts on 63 groups are 63^256 placements, beyond any float."""
+    posed = problem(random_tokens(1, 2, 4, 256, 8), grid(4, 8), 256)
+    result = solve(posed, "auto", budget=Budget(time_s=None, iterations=50))
+    assert result.decision is not None
