@@ -36,7 +36,7 @@ _EXIT_CODES = """\
 4    proven infeasible
 5    nothing found within the budget
 6    an optional library is missing
-130  interrupted; the best plan found until then is written"""
+130  interrupted; plan, demo and ring keep the best found until then"""
 
 _VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 NumberT = TypeVar("NumberT", int, float)
 
 
+#: Tokens of context up to which attention is asked for: far beyond any model, far below integer overflow.
+LONGEST_CONTEXT = 10**9
+
+
 def parse_budget(text: str, gap: float = 0.0) -> Budget:
     """Parse "2s", "500ms", "20000it", or both kinds joined by a comma, of which the first reached stops."""
     from ..hardware.units import TIME, parse

@@ -11,7 +11,7 @@ import typer
 
 from ..common.errors import BadInput, UsageError
 from .console import note, show, show_json, table
-from .options import parse_budget
+from .options import LONGEST_CONTEXT, parse_budget, parse_layers
 from .traffic import Replay, read_traffic
 
 if TYPE_CHECKING:
@@ -34,17 +34,27 @@ def partition(
     ],
     tokens_per_expert: Annotated[
         Path | None,
-        typer.Option(help="Whole numbers, one per expert: one layer in one step.", rich_help_panel=_INPUT),
+        typer.Option(
+            help="One layer in one step: a whole number per expert (text or JSON).", rich_help_panel=_INPUT
+        ),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Routing trace (.parquet), all layers.", rich_help_panel=_INPUT)
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Tokens of a decode step.", rich_help_panel=_INPUT)] = 32,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens of a step of the trace (default: 32).", rich_help_panel=_INPUT),
+    ] = None,
     steps: Annotated[
-        int, typer.Option(min=1, help="Decode steps of the trace.", rich_help_panel=_INPUT)
-    ] = 16,
+        int | None,
+        typer.Option(min=1, help="Steps of the trace (default: 16).", rich_help_panel=_INPUT),
+    ] = None,
     layers: Annotated[
-        str | None, typer.Option(help="Layers of the trace, as in 3-5,8.", rich_help_panel=_INPUT)
+        str | None,
+        typer.Option(
+            help="Layers, as in 3-5,8 (default: all of the trace; with counts, the first MoE layer).",
+            rich_help_panel=_INPUT,
+        ),
     ] = None,
     layout: Annotated[
         Layout,
@@ -56,7 +66,10 @@ def partition(
     context: Annotated[
         int,
         typer.Option(
-            min=0, help="Tokens that attention on PIM looks back to (0: none).", rich_help_panel=_INPUT
+            min=0,
+            max=LONGEST_CONTEXT,
+            help="Tokens that attention on PIM looks back to (0: none).",
+            rich_help_panel=_INPUT,
         ),
     ] = 1024,
     comm: Annotated[
@@ -95,11 +108,13 @@ def partition(
             "give either --tokens-per-expert or --trace", fix="a file of token counts, or a routing trace"
         )
     if trace is not None:
-        how = Replay(batch, steps, seed, 0.0)
+        how = Replay(batch or 32, steps or 16, seed, 0.0)
         problems = _of_trace(trace, shapes, machine, how, layers, layout, context, comm_s)
     else:
         assert tokens_per_expert is not None
-        problems = [_of_counts(tokens_per_expert, shapes, machine, layout, context, comm_s)]
+        refuse_with_counts({"--batch": batch, "--steps": steps})
+        layer = _one_layer(layers, shapes)
+        problems = [_of_counts(tokens_per_expert, shapes, machine, layer, layout, context, comm_s)]
     means = compare(problems, _policies(policy), budget=parse_budget(budget), seed=seed)
     if json:
         show_json(
@@ -139,9 +154,26 @@ def read_counts(path: Path) -> list[int]:
             raise BadInput(
                 f"{word!r} is no token count" if word else "there are no token counts",
                 where=f"{path}, value {index + 1}",
-                allowed="whole numbers of at least 0",
+                allowed="whole numbers from 0 to 999999999999999, separated by spaces, lines or commas",
+                fix="write one number per expert",
             )
     return [int(word) for word in words]
+
+
+def refuse_with_counts(options: dict[str, object]) -> None:
+    """Raise UsageError where an option of the trace was given beside a file of token counts."""
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(
+                f"{name} goes with --trace, not with --tokens-per-expert", fix=f"leave out {name}"
+            )
+
+
+def _one_layer(layers: str | None, model: MoEModel) -> int:
+    wanted = model.moe_layers[:1] if layers is None else parse_layers(layers, model.moe_layers, model.name)
+    if len(wanted) != 1:
+        raise UsageError("token counts are of one layer", where="--layers", fix="name one layer")
+    return wanted[0]
 
 
 def _policies(policy: str) -> tuple[str, ...]:
@@ -152,7 +184,13 @@ def _policies(policy: str) -> tuple[str, ...]:
 
 
 def _of_counts(
-    path: Path, model: MoEModel, platform: Platform, layout: Layout, context: int, comm_s: float
+    path: Path,
+    model: MoEModel,
+    platform: Platform,
+    layer: int,
+    layout: Layout,
+    context: int,
+    comm_s: float,
 ) -> PartitionProblem:
     import numpy as np
 
@@ -161,9 +199,12 @@ def _of_counts(
     counts = read_counts(path)
     if len(counts) != model.experts:
         raise BadInput(
-            f"there are {len(counts)} token counts", where=str(path), allowed=f"{model.experts} experts"
+            f"there are {len(counts)} token counts",
+            where=str(path),
+            allowed=f"{model.experts} experts",
+            fix="give one count per expert, zeros included",
         )
-    posed = partition_layer(model, platform, layout=layout)
+    posed = partition_layer(model, platform, layer=layer, layout=layout)
     requests = -(-sum(counts) // model.top_k)
     attention_s = requests * posed.attention_s([context]) if context and requests else 0.0
     return posed.problem(np.array(counts), attention_s=attention_s, comm_s=comm_s, batch=requests)

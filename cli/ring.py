@@ -107,9 +107,11 @@ def ring(
     from ..placement.ring.problem import RingProblem
 
     check_outputs({"--svg": svg}, {})
-    topology = _topology(
-        mesh, torus, duplex, failed, failed_link or [], parse(bandwidth, BYTES_PER_S), parse(latency, TIME)
-    )
+    bandwidth_bytes_per_s = parse(bandwidth, BYTES_PER_S)
+    _between("--bandwidth", bandwidth_bytes_per_s, 1.0, 1e18, "1 B/s to 1 EB/s")
+    latency_s = parse(latency, TIME)
+    _between("--latency", latency_s, 0.0, 1.0, "0 s to 1 s")
+    topology = _topology(mesh, torus, duplex, failed, failed_link or [], bandwidth_bytes_per_s, latency_s)
     members = tuple(_members(cores, topology))
     wanted: dict[str, Any] = {
         "objective": objective,
@@ -136,6 +138,11 @@ def ring(
         _show(problems, results)
     if any(result.stop == "interrupted" for result in results.values()):
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _between(name: str, value: float, low: float, high: float, allowed: str) -> None:
+    if not low <= value <= high:
+        raise UsageError(f"{name} is out of range", allowed=allowed, fix="write it with its unit")
 
 
 def answer(problems: Mapping[str, RingProblem], results: Mapping[str, Result[RingOrder]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..common.errors import BadInput, NothingFound, UsageError
-from .console import show, show_json, table
+from .console import note, show, show_json, table
 from .options import check_outputs, parse_budget, parse_layers
 
 if TYPE_CHECKING:
@@ -76,11 +76,17 @@ def timeline(
     trace: Annotated[
         Path | None, typer.Option(help="Or a routing trace (.parquet).", rich_help_panel=_INPUT)
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Tokens of a decode step.", rich_help_panel=_INPUT)] = 32,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens of a step of the trace (default: 32).", rich_help_panel=_INPUT),
+    ] = None,
     layer: Annotated[
         int | None, typer.Option(help="Absolute id (default: the first MoE layer).", rich_help_panel=_INPUT)
     ] = None,
-    step: Annotated[int, typer.Option(min=0, help="Decode step of the trace.", rich_help_panel=_INPUT)] = 0,
+    step: Annotated[
+        int | None,
+        typer.Option(min=0, help="Decode step of the trace (default: 0).", rich_help_panel=_INPUT),
+    ] = None,
     gpus: Annotated[
         int,
         typer.Option(
@@ -138,7 +144,11 @@ def timeline(
     from ..schedule.work import layer_work
     from ..workload.model import load_model
 
-    source = Source(tokens_per_expert, trace, batch, layer, step, gpus, seed)
+    if tokens_per_expert is not None:
+        from .partition import refuse_with_counts
+
+        refuse_with_counts({"--batch": batch, "--step": step})
+    source = Source(tokens_per_expert, trace, batch or 32, layer, step or 0, gpus, seed)
     limits, scheduler_s = parse_budget(budget), parse(scheduler, TIME)
     check_outputs(
         {"--svg": svg, "--chrome": chrome}, {"--trace": trace, "--tokens-per-expert": tokens_per_expert}
@@ -206,6 +216,7 @@ def _from_trace(model: MoEModel, platform: Platform, source: Source, path: Path)
     from .traffic import Replay, read_traffic
 
     load = read_traffic(path, model, Replay(source.batch, source.step + 1, source.seed, 0.0)).profile
+    note(load.note)
     wanted = load.layers[0] if source.layer is None else source.layer
     (layer,) = parse_layers(str(wanted), load.layers, "the trace")
     chosen = load.experts[source.step, :, load.layers.index(layer)]
@@ -220,7 +231,10 @@ def _counts(path: Path, experts: int) -> NDArray[np.int64]:
 
     counts = read_counts(path)
     if len(counts) != experts:
-        raise BadInput(f"{path} holds {len(counts)} counts, the model has {experts} experts")
+        raise BadInput(
+            f"{path} holds {len(counts)} counts, the model has {experts} experts",
+            fix="give one count per expert, zeros included",
+        )
     return np.array(counts, dtype=np.int64)
 
 

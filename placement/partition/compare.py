@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..problem import SAME_COST
 from ..result import Budget
 from ..solve import solve
 from .layer import LayoutName, partition_layer
@@ -37,7 +38,8 @@ class PolicyMeans:
     @property
     def gap(self) -> float:
         """(total - bound) / total."""
-        return max(0.0, 1.0 - self.bound_s / self.total_s) if self.total_s > 0.0 else 0.0
+        gap = 1.0 - self.bound_s / self.total_s if self.total_s > 0.0 else 0.0
+        return gap if gap > SAME_COST else 0.0
 
 
 def compare(

@@ -10,18 +10,19 @@ import numpy as np
 from ...common.errors import MissingLibrary
 from ..control import Claim, Control
 from .bounds import round_up
-from .construct import row_major
+from .heuristics import nn_2opt, row_major, snake
 from .problem import RingOrder, RingProblem, problem_of
 from .thresholds import Answer, Limits, Shortest, crowded_links, fits_a_model, search
 
 
 def ilp(control: Control[RingOrder]) -> Claim:
-    """Find the best ring and prove it, from row-major or the given start, cell by cell (`thresholds.search`).
+    """Find the best ring and prove it, cell by cell (`thresholds.search`), from a heuristic or the start.
 
     An iteration is a program solved. Raises MissingLibrary where the bundled CBC does not run.
     """
     if control.best is None:
-        control.offer(RingOrder(row_major(problem_of(control).cores)))
+        for heuristic in (row_major, snake, nn_2opt):
+            heuristic(control)
     return search(control, Ilp(control))
 
 

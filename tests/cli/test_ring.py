@@ -117,7 +117,7 @@ def test_cache_options(command, tmp_path):
         ("--mesh 4x8 --failed-link 0-9", UsageError, "no link between nodes 0 and 9"),
         ("--mesh 4x8 --message 64", UsageError, "the unit is missing"),
         ("--mesh 4x8 --message -1B", UsageError, "it must be finite and not negative"),
-        ("--mesh 4x8 --bandwidth 0GB/s", UsageError, "bandwidth must be more than 0"),
+        ("--mesh 4x8 --bandwidth 0GB/s", UsageError, "--bandwidth is out of range"),
         ("--mesh 4x8 --solver exakt", UsageError, "did you mean 'exact'?"),
         ("--mesh 4x8 --budget soon", UsageError, "'soon' is no budget"),
         ("--mesh 4x8 --svg /nowhere/ring.svg", BadInput, "cannot write"),
