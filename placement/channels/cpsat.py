@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -11,13 +9,13 @@ import numpy as np
 from ..control import Claim, Control
 from ..problem import Bound
 from ..result import Stop
+from ..search.cpsat import new_solver, run_solver
 from .linear import LinearPart, linear_part
 from .problem import ChannelProblem, Decision, problem_of
 
 #: Ticks of the heaviest coefficient, and of the lightest cluster's weight. Both are rounded down, so the
 #: model never overestimates and its bound stays sound.
 _TICKS, _WEIGHT_TICKS = 1_000_000, 1_000
-_LOOK_S = 0.1
 
 _Variables = dict[tuple[int, int], Any]
 
@@ -37,16 +35,10 @@ def cpsat(control: Control[Decision]) -> Claim:
     if control.best is not None:
         for (e, g), variable in x.items():
             model.add_hint(variable, bool(control.best.group_of[e] == g))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.catch_sigint_signal = False  # Ctrl-C is ours: it sets `interrupt`
-    solver.parameters.random_seed = control.seed % 2**31
-    seconds, iterations = control.seconds_left(), control.iterations_left()
-    if seconds is not None:
-        solver.parameters.max_time_in_seconds = max(seconds, 0.01)
-    if iterations is not None:
-        solver.parameters.max_deterministic_time = iterations / 1000.0
-    status = _solve(solver, model, control.interrupt)
+    iterations = control.iterations_left()
+    units = None if iterations is None else iterations / 1000.0
+    solver = new_solver(control.seed, seconds=control.seconds_left(), units=units)
+    status = run_solver(solver, model, control.interrupt)
     control.iterations += 1 if iterations is None else iterations
     if status == cp_model.INFEASIBLE:
         return Claim(Stop.INFEASIBLE)
@@ -60,16 +52,6 @@ def cpsat(control: Control[Decision]) -> Claim:
     if status == cp_model.OPTIMAL:
         return Claim(Stop.CONVERGED, bound)
     return Claim(control.should_stop() or Stop.TIME_LIMIT, bound)
-
-
-def _solve(solver: Any, model: Any, interrupt: threading.Event) -> Any:
-    """Solve in a second thread, so that this one stays free to see an interruption and its signal."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        answer = pool.submit(solver.solve, model)
-        while not wait([answer], timeout=_LOOK_S).done:
-            if interrupt.is_set():
-                solver.stop_search()
-        return answer.result()
 
 
 def _model(problem: ChannelProblem, part: LinearPart) -> tuple[Any, _Variables, float]:

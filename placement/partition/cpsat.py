@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ..control import Claim, Control
 from ..problem import Bound
 from ..result import Stop
+from ..search.cpsat import new_solver, run_solver
 from .classes import Classes, classes_of
 from .problem import Decision, PartitionProblem, problem_of
 from .published import sieve
@@ -38,15 +38,10 @@ def cpsat(control: Control[Decision]) -> Claim:
     model, x, tick_s = _model(problem, classes, control.floor.value_s, control.best_cost.objective_s)
     for variable, k in zip(x, classes.chosen(control.best), strict=True):
         model.add_hint(variable, int(k))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = control.seed % 2**31
-    seconds, iterations = control.seconds_left(), control.iterations_left()
-    if seconds is not None:
-        solver.parameters.max_time_in_seconds = max(seconds, 0.01)
-    if iterations is not None:
-        solver.parameters.max_deterministic_time = iterations / 1000.0
-    status = _solve(solver, model, control.interrupt)
+    iterations = control.iterations_left()
+    units = None if iterations is None else iterations / 1000.0
+    solver = new_solver(control.seed, seconds=control.seconds_left(), units=units)
+    status = run_solver(solver, model, control.interrupt)
     control.iterations += 1 if iterations is None else iterations
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         chosen = np.array([solver.value(variable) for variable in x], dtype=np.int64)
@@ -55,24 +50,6 @@ def cpsat(control: Control[Decision]) -> Claim:
     if status == cp_model.OPTIMAL:
         return Claim(Stop.CONVERGED, bound)
     return Claim(control.should_stop() or Stop.TIME_LIMIT, bound)
-
-
-def _solve(solver: Any, model: Any, interrupt: threading.Event) -> Any:
-    """Solve while a second thread watches for an interruption."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(_LOOK_S):
-            if interrupt.is_set():
-                solver.stop_search()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        return solver.solve(model)
-    finally:
-        done.set()
-        watcher.join()
 
 
 def _model(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
 from ..control import Control
+from ..search.cpsat import new_solver, run_solver
 from .bounds import colours
 from .problem import RingOrder, RingProblem, problem_of
 from .thresholds import Answer, Limits, Shortest, crowded_links
 
-_LOOK_S = 0.1
 _ROUNDING = 1e-6
 #: Iterations to a unit of CP-SAT's deterministic time, which is about a second.
 _ITERATIONS = 1_000_000
@@ -68,29 +67,17 @@ class CpSat:
         if status not in (cp_model.UNKNOWN, cp_model.FEASIBLE) or control.should_stop() is not None:
             return status, solver
         solver = self._solver(parameters, math.inf)
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            answer = pool.submit(solver.solve, model)
-            while not wait([answer], timeout=_LOOK_S).done:
-                if control.interrupt.is_set():
-                    solver.stop_search()
+        status = run_solver(solver, model, control.interrupt)
         self._count(solver)
-        return answer.result(), solver
+        return status, solver
 
     def _solver(self, parameters: dict[str, int], units: float) -> Any:
         """Return a solver that stops after so many units, or where the budget ends."""
-        from ortools.sat.python import cp_model
-
-        control, solver = self.control, cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = control.seed % 2**31
-        solver.parameters.catch_sigint_signal = False  # Ctrl-C is ours: it sets `interrupt`
+        iterations = self.control.iterations_left()
+        left = math.inf if iterations is None else iterations / _ITERATIONS
+        solver = new_solver(self.control.seed, seconds=self.control.seconds_left(), units=min(left, units))
         for name, value in parameters.items():
             setattr(solver.parameters, name, value)
-        seconds, iterations = control.seconds_left(), control.iterations_left()
-        if seconds is not None:
-            solver.parameters.max_time_in_seconds = max(seconds, 1e-3)
-        left = math.inf if iterations is None else iterations / _ITERATIONS
-        solver.parameters.max_deterministic_time = min(left, units)
         return solver
 
     def _count(self, solver: Any) -> None:
