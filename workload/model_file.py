@@ -11,6 +11,9 @@ from ..common.errors import BadInput
 from ..common.spec import Spec, parse, read_mapping
 from .model import Attention, MoEModel
 
+#: More layers than any model has; a longer range is a slip, and would fill the memory.
+_MOST_LAYERS = 100_000
+
 
 def expand_layers(value: Any) -> Any:
     """Expand "3-60", "1-23/2" (every second) or a list of such ranges and ids into a tuple of ids.
@@ -28,9 +31,12 @@ def _expand_range(text: str) -> range:
     bounds, _, step = text.partition("/")
     first, dash, last = bounds.partition("-")
     try:
-        return range(int(first), int(last if dash else first) + 1, int(step or 1))
+        ids = range(int(first), int(last if dash else first) + 1, int(step or 1))
     except ValueError as error:
         raise ValueError(f'{text!r} is no layer range such as "3-60" or "1-23/2"') from error
+    if not 0 < len(ids) <= _MOST_LAYERS:
+        raise ValueError(f"{text!r} holds {'no' if not ids else 'too many'} layers")
+    return ids
 
 
 Positive = Annotated[int, Field(gt=0)]

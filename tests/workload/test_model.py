@@ -1,4 +1,5 @@
 import dataclasses
+import re
 
 import pytest
 
@@ -223,3 +224,11 @@ def test_missing_and_strange_files(tmp_path):
     (tmp_path / "model.txt").write_text("name: x")
     with pytest.raises(BadInput, match="neither YAML nor JSON"):
         load_model(tmp_path / "model.txt")
+
+
+@pytest.mark.parametrize("text", ["5-3", "0-99999999", "3-x"])
+def test_ranges_that_cannot_be_meant(text):
+    from moeplan.workload.model_file import expand_layers
+
+    with pytest.raises(ValueError, match=re.escape(repr(text))):
+        expand_layers(text)
