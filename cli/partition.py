@@ -141,10 +141,10 @@ def answer(means: Iterable[PolicyMeans]) -> list[dict[str, Any]]:
     ]
 
 
-def read_counts(path: Path) -> list[int]:
-    """Read whole numbers that are separated by spaces, lines or commas, in brackets or not.
+def read_counts(path: Path, experts: int) -> list[int]:
+    """Read one whole number per expert, separated by spaces, lines or commas, in brackets or not.
 
-    Raises BadInput that names the first word that is none.
+    Raises BadInput that names the first word that is none, or how many there are.
     """
     from ..common.files import read_text
 
@@ -157,6 +157,13 @@ def read_counts(path: Path) -> list[int]:
                 allowed="whole numbers from 0 to 999999999999999, separated by spaces, lines or commas",
                 fix="write one number per expert",
             )
+    if len(words) != experts:
+        raise BadInput(
+            f"there are {len(words)} token counts",
+            where=str(path),
+            allowed=f"{experts} experts",
+            fix="give one count per expert, zeros included",
+        )
     return [int(word) for word in words]
 
 
@@ -196,14 +203,7 @@ def _of_counts(
 
     from ..placement.partition.layer import partition_layer
 
-    counts = read_counts(path)
-    if len(counts) != model.experts:
-        raise BadInput(
-            f"there are {len(counts)} token counts",
-            where=str(path),
-            allowed=f"{model.experts} experts",
-            fix="give one count per expert, zeros included",
-        )
+    counts = read_counts(path, model.experts)
     posed = partition_layer(model, platform, layer=layer, layout=layout)
     requests = -(-sum(counts) // model.top_k)
     attention_s = requests * posed.attention_s([context]) if context and requests else 0.0

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..common.errors import BadInput, NothingFound, UsageError
+from ..common.errors import NothingFound, UsageError
 from .console import note, show, show_json, table
-from .options import check_outputs, parse_budget, parse_layers
+from .options import LONGEST_CONTEXT, check_outputs, parse_budget, parse_layers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,7 +96,10 @@ def timeline(
     context: Annotated[
         int,
         typer.Option(
-            min=0, help="Tokens that attention on PIM looks back to (0: none).", rich_help_panel=_INPUT
+            min=0,
+            max=LONGEST_CONTEXT,
+            help="Tokens that attention on PIM looks back to (0: none).",
+            rich_help_panel=_INPUT,
         ),
     ] = 1024,
     layout: Annotated[
@@ -229,13 +232,7 @@ def _counts(path: Path, experts: int) -> NDArray[np.int64]:
 
     from .partition import read_counts
 
-    counts = read_counts(path)
-    if len(counts) != experts:
-        raise BadInput(
-            f"{path} holds {len(counts)} counts, the model has {experts} experts",
-            fix="give one count per expert, zeros included",
-        )
-    return np.array(counts, dtype=np.int64)
+    return np.array(read_counts(path, experts), dtype=np.int64)
 
 
 def _named(text: str, asked: Question) -> NDArray[np.bool_]:

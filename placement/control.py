@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 from ..common.errors import Contradiction
@@ -62,6 +62,8 @@ class Control(Generic[DecisionT]):
     def restart_clock(self) -> None:
         """Forget the time spent so far: kernels that are compiled at first use call this once."""
         self._begun = time.perf_counter()
+        # What is known already is known from the beginning, so that the curve runs forward in time.
+        self.anytime = [replace(point, elapsed_s=0.0) for point in self.anytime]
 
     def offer(self, decision: DecisionT) -> Cost:
         """Check and score a decision; keep it if it is the best so far; return its cost."""

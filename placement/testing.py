@@ -68,6 +68,8 @@ def _check_result(problem: Problem[DecisionT], result: Result[DecisionT]) -> Non
     assert result.bound.value_s <= again.objective_s * (1.0 + SAME_COST), f"{name}: cost below the bound"
     assert 0.0 <= result.gap < 1.0, f"{name}: gap {result.gap}"
     assert result.elapsed_s >= 0.0, f"{name}: time runs backwards"
+    times = [point.elapsed_s for point in result.anytime]
+    assert times == sorted(times), f"{name}: the anytime curve runs backwards in time"
     curve = [point.best_s for point in result.anytime]
     assert curve == sorted(curve, reverse=True), f"{name}: the anytime curve rises"
     assert curve[-1] == again.objective_s, f"{name}: the anytime curve does not end at the cost"

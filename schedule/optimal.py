@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..placement.problem import SAME_COST, Bound, strongest
 from ..placement.result import Budget, Stop
+from ..placement.search.cpsat import new_solver, run_solver
 from .timeline import TaskGraph, Timeline, execute, list_schedule
 
 if TYPE_CHECKING:
@@ -140,16 +142,11 @@ def _solve(
     from ortools.sat.python import cp_model
 
     model, starts = _model(graph, execute(graph, start.order))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
+    units = None if budget.iterations is None else budget.iterations / 1000.0
+    solver = new_solver(seed, seconds=budget.time_s, units=units)
     solver.parameters.interleave_search = True  # neighbourhood search in turns with the proof, repeatable
-    solver.parameters.random_seed = seed % 2**31
     solver.parameters.relative_gap_limit = budget.gap
-    if budget.time_s is not None:
-        solver.parameters.max_time_in_seconds = budget.time_s
-    if budget.iterations is not None:
-        solver.parameters.max_deterministic_time = budget.iterations / 1000.0
-    status = solver.solve(model)
+    status = run_solver(solver, model, threading.Event())
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return [], solver.best_objective_bound, Stop.TIME_LIMIT
     begun = [solver.value(start) for start in starts]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -146,6 +147,11 @@ class ChannelProblem:
 
     def lower_bound(self) -> Bound:
         """Average-load, largest-expert and gather bound of every step on its own, averaged over steps."""
+        return self._floor
+
+    @cached_property
+    def _floor(self) -> Bound:
+        # Every solve of a layer asks for it, the baselines too.
         return Bound(
             float(step_bounds(self.tables, self.groups).mean()),
             "average load, largest expert and gather per step",

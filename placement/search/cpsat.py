@@ -32,7 +32,11 @@ def run_solver(solver: Any, model: Any, interrupt: threading.Event) -> Any:
     """Solve in a second thread, so that this one stays free to see an interruption; return the status."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         answer = pool.submit(solver.solve, model)
-        while not wait([answer], timeout=_LOOK_S).done:
-            if interrupt.is_set():
-                solver.stop_search()
+        try:
+            while not wait([answer], timeout=_LOOK_S).done:
+                if interrupt.is_set():
+                    solver.stop_search()
+        except BaseException:  # a signal that ends the program must not wait for the solver's limit
+            solver.stop_search()
+            raise
         return answer.result()

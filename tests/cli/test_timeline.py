@@ -137,7 +137,7 @@ def test_no_tokens_still_run_the_small_kernels(cli, counted, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 2 3", "holds 3 counts, the model has 8 experts"),
+        ("1 2 3", "there are 3 token counts"),
         ("1 2 3 4 5 6 7 -8", "'-8' is no token count"),
         ("1 2 3 4 5 6 7 0.5", "'0.5' is no token count"),
         ("1 2 3 four 5 6 7 8", "'four' is no token count"),
