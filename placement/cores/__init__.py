@@ -1,0 +1,1 @@
+"""Expert shards on the cores of near-memory dies: the family `cores`."""

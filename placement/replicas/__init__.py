@@ -1,0 +1,1 @@
+"""Logical experts in the physical slots of GPU ranks: the family `replicas`."""

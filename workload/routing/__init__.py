@@ -1,0 +1,1 @@
+"""Fitted parameters of synthetic routing, by model."""
