@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 
 from ..common.files import read_text, write_text
 from ..hardware.platform import load_platform
-from ..placement.channels.planning import Search, plan_channels
+from ..placement.channels.document import ChannelPlan
+from ..placement.channels.planning import plan_channels
 from ..placement.plan import read_plan
+from ..placement.planning import Search
 from ..placement.result import Budget
 from ..workload.model import load_model
 from ..workload.readers.arrays import read_arrays
@@ -32,7 +34,6 @@ from .validation.report import collect, summarize
 
 if TYPE_CHECKING:
     from ..placement.channels.planning import LayerPlan
-    from ..placement.plan import PlanFile
 
 _FIGURES = Path("benchmarks/figures")
 _CORES = "0,1,2,5,9,14,15,20,27"
@@ -87,7 +88,13 @@ def main() -> None:
             text = _replace(text, name, make())
         write_text(readme, text)
         draw(readme.parent / _FIGURES / "ring.svg")
-        _picture(read_plan(work / "moeplan-demo" / "plan.json"), readme.parent / _FIGURES / "plan.svg")
+        _picture(_read(work / "moeplan-demo" / "plan.json"), readme.parent / _FIGURES / "plan.svg")
+
+
+def _read(path: Path) -> ChannelPlan:
+    plan = read_plan(path)
+    assert isinstance(plan, ChannelPlan)
+    return plan
 
 
 def _replace(text: str, name: str, content: str) -> str:
@@ -167,11 +174,11 @@ def _traces(folder: Path, work: Path) -> str:
         _run(["trace", "import", str(folder / f"{name}.npz"), "--model", model, "-o", str(trace)], work)
         inputs = ["--model", model, "--platform", "spimoe-4x8", "--trace", str(trace), "--batch", str(batch)]
         _run(["plan", *inputs, "--steps", "128", "--budget", "2s", "-o", str(plan), "--quiet"], work)
-        lines.append(_trace_row(name, batch, read_plan(plan)))
+        lines.append(_trace_row(name, batch, _read(plan)))
     return "\n".join(lines)
 
 
-def _trace_row(name: str, batch: int, plan: PlanFile) -> str:
+def _trace_row(name: str, batch: int, plan: ChannelPlan) -> str:
     ep, lpt, ours = plan.totals.baselines["ep"], plan.totals.baselines["lpt"], plan.totals
     assert ep.held_out and lpt.held_out and lpt.profile and ours.held_out  # noqa: PT018 - a run of our own
     cells = [
@@ -211,7 +218,7 @@ def _validation(reference: Path, figure: Path) -> str:
     return "\n".join(lines)
 
 
-def _picture(plan: PlanFile, path: Path) -> None:
+def _picture(plan: ChannelPlan, path: Path) -> None:
     """Held-out load of every site in the first layer, under ep and under the plan."""
     import matplotlib as mpl
     import numpy as np

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -14,8 +15,8 @@ from .console import show, show_json, table
 from .traffic import Replay, Traffic, read_traffic
 
 if TYPE_CHECKING:
-    from ..placement.channels.verify import Finding
     from ..placement.plan import PlanFile
+    from ..placement.verify import Finding
     from ..workload.model import MoEModel
 
 NounT = TypeVar("NounT")
@@ -39,14 +40,14 @@ def check(
     With --trace the placements are scored again. Exits with 3 where something is wrong.
     """
     from ..hardware.platform import load_platform, platform_names
-    from ..placement.channels.verify import rescore, verify
     from ..placement.plan import read_plan
     from ..workload.model import load_model, model_names
 
     document = read_plan(plan)
-    shapes = _load(load_model, model_names(), model, document.model.name)
+    family = import_module(f"..placement.{document.family}.verify", __package__)
+    shapes = _load(load_model, model_names(), model, document.model.name if document.model else "")
     machine = _load(load_platform, platform_names(), platform, document.platform.name)
-    findings = verify(document, shapes, machine)
+    findings: list[Finding] = family.verify(document, shapes, machine)
     if trace is not None:
         if shapes is None or machine is None:
             raise UsageError(
@@ -54,7 +55,7 @@ def check(
             )
         if all(finding.ok for finding in findings):
             steps = _traffic(document, shapes, trace, held_out)
-            findings += rescore(document, shapes, machine, steps.profile, steps.held_out)
+            findings += family.rescore(document, shapes, machine, steps.profile, steps.held_out)
     _show(plan, findings, json)
     wrong = [finding for finding in findings if finding.ok is False]
     if wrong:

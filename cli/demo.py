@@ -12,7 +12,8 @@ from ..common.errors import BadInput
 from ..common.files import atomic_path
 from .console import show
 from .options import check_outputs
-from .planning import Job, cores, interrupted, run_job
+from .plan_channels import plan_channels_of
+from .planning import Request, cores, interrupted
 from .signals import EXIT_INTERRUPTED
 from .traffic import Replay, read_traffic
 
@@ -28,17 +29,19 @@ def demo(
 ) -> None:
     """Plan a small synthetic trace in seconds, and see what a plan looks like."""
     from ..hardware.platform import load_platform
-    from ..placement.channels.planning import Search
     from ..placement.channels.problem import Settings
+    from ..placement.planning import Search
     from ..placement.result import Budget
     from ..workload.model import load_model
 
     model, platform = load_model(MODEL), load_platform(PLATFORM)
-    traffic = read_traffic(TRACE, model, Replay(BATCH, STEPS, SEED, held_out=0.5))
+    how = Replay(BATCH, STEPS, SEED, held_out=0.5)
+    traffic = read_traffic(TRACE, model, how)
     search = Search(solver="annealing", budget=Budget(time_s=None, iterations=20_000), seed=SEED)
     trace, plan, report = _outputs(folder)
     layers = traffic.layers(None)
-    document = run_job(Job(model, platform, traffic, layers, search, Settings(), cores(), plan, report))
+    request = Request(model, platform, TRACE, how, None, search, cores(), plan, report)
+    document = plan_channels_of(request, Settings(), traffic)
     with atomic_path(trace) as temporary:
         shutil.copyfile(TRACE, temporary)
     from ..benchmarks.report.terminal import headline, summary_table

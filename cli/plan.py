@@ -1,32 +1,46 @@
-"""`moeplan plan`: from a trace to an expert-to-channel plan."""
+"""`moeplan plan`: from recorded traffic to a placement, by the family of the machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .console import show, show_json
+from ..common.errors import BadInput, UsageError
 from .options import check_outputs, parse_budget, parse_solver_options
-from .planning import Job, cores, interrupted, run_job
-from .signals import EXIT_INTERRUPTED
-from .traffic import Replay, SplitBy, parse_held_out, read_traffic
+from .planning import Request, conclude, cores
+from .traffic import Replay, SplitBy, parse_held_out
 
 if TYPE_CHECKING:
-    from ..placement.plan import LayerEntry, PlanFile
+    from ..hardware.platform import Platform
 
-FAMILY = "channels"
 _INPUT, _SEARCH, _OUTPUT = "What to plan", "How to search", "What to write"
+_CHANNELS, _CORES, _REPLICAS = "On a PIM machine", "On a near-memory machine", "On a GPU cluster"
+#: Options that only some families have.
+_ONLY = {
+    "layout": ("channels",),
+    "mode": ("channels", "cores"),
+    "side": ("cores",),
+    "width": ("cores",),
+    "nodes": ("replicas",),
+    "ranks_per_node": ("replicas",),
+    "load": ("replicas",),
+    "slots": ("replicas",),
+    "groups": ("replicas",),
+}
 
 
 def plan(
-    model: Annotated[
-        str,
-        typer.Option(help="Preset, YAML file or Hugging Face config.json.", rich_help_panel=_INPUT),
-    ],
+    context: typer.Context,
     platform: Annotated[str, typer.Option(help="Preset or YAML file.", rich_help_panel=_INPUT)],
-    trace: Annotated[Path, typer.Option(help="Routing trace (.parquet).", rich_help_panel=_INPUT)],
+    model: Annotated[
+        str | None,
+        typer.Option(help="Preset, YAML file or Hugging Face config.json.", rich_help_panel=_INPUT),
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Routing trace (.parquet).", rich_help_panel=_INPUT)
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Tokens of a decode step.", rich_help_panel=_INPUT)] = 32,
     steps: Annotated[
         int, typer.Option(min=1, help="Decode steps to profile, and to hold out.", rich_help_panel=_INPUT)
@@ -47,18 +61,46 @@ def plan(
         typer.Option(help="Layers to plan, as in 3-5,8 (default: all of the trace).", rich_help_panel=_INPUT),
     ] = None,
     mode: Annotated[
-        Literal["auto", "row", "col"],
+        Literal["auto", "row", "col", "direct", "broadcast"] | None,
         typer.Option(
-            help="How the second matrix of an expert is split over channels.", rich_help_panel=_INPUT
+            help="Channels: how the second matrix of an expert is split (auto, row, col). "
+            "Cores: how jobs reach the units (direct, broadcast).",
+            rich_help_panel=_CHANNELS,
         ),
-    ] = "auto",
+    ] = None,
     layout: Annotated[
         Literal["rows", "best"],
         typer.Option(
             help="Whole outputs per bank (as published), or the fastest split over banks.",
-            rich_help_panel=_INPUT,
+            rich_help_panel=_CHANNELS,
         ),
     ] = "rows",
+    side: Annotated[
+        int, typer.Option(help="Units along the side of a core: 2, 4, 6, 8.", rich_help_panel=_CORES)
+    ] = 4,
+    width: Annotated[
+        int, typer.Option(help="Tokens of a job: one pass over an expert.", rich_help_panel=_CORES)
+    ] = 4,
+    load: Annotated[
+        Path | None,
+        typer.Option(help="Counts [L, E] or [S, L, E] (.npy) instead of a trace.", rich_help_panel=_REPLICAS),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Nodes of the cluster.", rich_help_panel=_REPLICAS)
+    ] = None,
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, help="GPUs of a node.", rich_help_panel=_REPLICAS)
+    ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Physical slots of a layer (default: one an expert).", rich_help_panel=_REPLICAS
+        ),
+    ] = None,
+    groups: Annotated[
+        int,
+        typer.Option(min=1, help="Expert groups; a group stays within a node.", rich_help_panel=_REPLICAS),
+    ] = 1,
     risk: Annotated[
         float,
         typer.Option(help="Standard deviations over steps added to the mean.", rich_help_panel=_INPUT),
@@ -100,99 +142,75 @@ def plan(
         bool, typer.Option("--quiet", "-q", help="No progress bar and no table.", rich_help_panel=_OUTPUT)
     ] = False,
 ) -> None:
-    """Decide which channels of a PIM machine hold the experts of every MoE layer.
+    """Decide where the experts of every MoE layer live.
 
-    The plan is compared with a proven lower bound, with the published heuristics, and on held-out steps.
-    Ctrl-C writes the best found so far.
+    On the channels of a PIM machine, on the cores of a near-memory machine, or, with replicas, on the ranks
+    of a GPU cluster. The plan is compared with a proven lower bound, with the published heuristics, and on
+    held-out traffic. Ctrl-C writes the best found so far.
     """
     from ..hardware.platform import load_platform
-    from ..placement.channels.planning import Search
-    from ..placement.channels.problem import Settings
+    from ..placement.planning import Search
     from ..placement.registry import find
     from ..workload.model import load_model
 
+    machine = load_platform(platform)
+    family = family_of(machine)
+    _refuse_foreign(context, family, machine.name)
     how = Replay(batch, steps, seed, parse_held_out(held_out), split)
+    other = how.held_out if isinstance(how.held_out, Path) else None
+    check_outputs(
+        {"--output": output, "--report": report},
+        {"--trace": trace, "--held-out": other, "--load": load, "--model": model, "--platform": platform},
+    )
     search = Search(
-        solver=find(FAMILY, solver).name,
+        solver=find(family, solver).name,
         budget=parse_budget(budget, gap),
         seed=seed,
         options=parse_solver_options(option or []),
     )
-    settings = Settings(risk=risk, mode=mode, layout=layout)
-    other = how.held_out if isinstance(how.held_out, Path) else None
-    check_outputs(
-        {"--output": output, "--report": report},
-        {"--trace": trace, "--held-out": other, "--model": model, "--platform": platform},
-    )
-    shapes, machine = load_model(model), load_platform(platform)
-    traffic = read_traffic(trace, shapes, how)
-    document = run_job(
-        Job(
-            shapes,
-            machine,
-            traffic,
-            traffic.layers(layers),
-            search,
-            settings,
-            jobs or cores(),
-            output,
-            report,
-        ),
+    request = Request(
+        model=load_model(model) if model is not None else None,
+        platform=machine,
+        trace=trace,
+        replay=how,
+        layers=layers,
+        search=search,
+        jobs=jobs or cores(),
+        output=output,
+        report=report,
+        json=json,
         quiet=quiet,
     )
-    if json:
-        show_json(answer(document, output, report))
-    elif not quiet:
-        _show(document, output, report)
-    if interrupted(document):
-        raise typer.Exit(EXIT_INTERRUPTED)
+    if family == "channels":
+        from ..placement.channels.problem import Settings
+        from .plan_channels import plan_channels_of
+
+        match mode:
+            case "direct" | "broadcast":
+                raise UsageError(f"--mode {mode} is for near-memory machines", allowed="auto, row, col")
+            case None | "auto" | "row" | "col":
+                settings = Settings(risk=risk, mode=mode or "auto", layout=layout)
+        conclude(plan_channels_of(request, settings), request)
 
 
-def answer(document: PlanFile, output: Path, report: Path | None) -> dict[str, Any]:
-    """What `--json` prints."""
-    totals = document.totals
-    return {
-        "solver": document.solver,
-        "family": document.family,
-        "model": document.model.name,
-        "platform": document.platform.name,
-        "seed": document.seed,
-        "profile": totals.profile.model_dump(),
-        "held_out": totals.held_out and totals.held_out.model_dump(),
-        "bound_s": totals.bound_s,
-        "gap": totals.gap,
-        "stop": totals.stop,
-        "baselines": {
-            name: {
-                "profile_s": entry.profile and entry.profile.total_s,
-                "held_out_s": entry.held_out and entry.held_out.total_s,
-            }
-            for name, entry in totals.baselines.items()
-        },
-        "layers": [_layer(entry) for entry in document.layers],
-        "plan": str(output),
-        "report": report and str(report),
-        "warnings": list(document.warnings),
-        "elapsed_s": document.elapsed_s,
-    }
+def family_of(platform: Platform) -> str:
+    """Return the family that plans a machine. Raises BadInput where nothing can be placed on it."""
+    if platform.pim is not None and platform.topology is not None:
+        return "channels"
+    if platform.nearmem is not None:
+        return "cores"
+    if platform.topology is not None and platform.topology.kind == "gpu_cluster":
+        return "replicas"
+    raise BadInput(
+        f"platform {platform.name!r} has no PIM channel sites, near-memory cores or GPU cluster for experts",
+        fix="see moeplan platforms; for example spimoe-4x8",
+    )
 
 
-def _layer(entry: LayerEntry) -> dict[str, Any]:
-    return {
-        "layer": entry.layer,
-        "profile_s": entry.profile.total_s,
-        "held_out_s": entry.held_out and entry.held_out.total_s,
-        "bound_s": entry.bound_s,
-        "gap": entry.gap,
-        "stop": entry.stop,
-    }
-
-
-def _show(document: PlanFile, output: Path, report: Path | None) -> None:
-    from ..benchmarks.report.terminal import headline, summary_table
-
-    show(headline(document), summary_table(document), f"plan:   {output}")
-    if report is None:
-        show(f"report: moeplan report {output} -o report.html")
-    else:
-        show(f"report: {report}")
+def _refuse_foreign(context: typer.Context, family: str, platform: str) -> None:
+    """Refuse what the machine's family would silently ignore."""
+    for name, families in _ONLY.items():
+        source = context.get_parameter_source(name)
+        if family not in families and source is not None and source.name == "COMMANDLINE":
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} says nothing about {platform}", where=option, fix="leave it out")

@@ -1,59 +1,134 @@
-"""One planning job from its inputs to the files it leaves: what `plan` and `demo` share."""
+"""One planning job from its options to the files it leaves: what planning shares over all families."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .console import note, stderr, warn
-from .signals import keep_best_on_signals
+import typer
+
+from ..common.errors import UsageError
+from .console import note, show, show_json, stderr, warn
+from .signals import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from ..hardware.platform import Platform
-    from ..placement.channels.planning import LayerPlan, Search
-    from ..placement.channels.problem import Settings
-    from ..placement.plan import PlanFile
+    from ..placement.plan import LayerEntry, PlanFile
+    from ..placement.planning import Planned, Search
     from ..workload.model import MoEModel
-    from .traffic import Traffic
+    from .traffic import Replay, Traffic
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """What to plan, how, and where the results go."""
+class Request:
+    """What every family is asked: on what, how to search, and where the results go."""
 
-    model: MoEModel
+    model: MoEModel | None
     platform: Platform
-    traffic: Traffic
-    layers: tuple[int, ...]
+    trace: Path | None
+    replay: Replay
+    layers: str | None
     search: Search
-    settings: Settings
     jobs: int
     output: Path
     report: Path | None
+    json: bool = False
+    quiet: bool = False
+
+    def needed_model(self) -> MoEModel:
+        """Return the model. Raises UsageError where none was named."""
+        if self.model is None:
+            raise UsageError(
+                f"planning on {self.platform.name} needs a model",
+                where="--model",
+                fix="name a preset (see moeplan models), a YAML file or a config.json",
+            )
+        return self.model
+
+    def traffic(self) -> Traffic:
+        """Read and replay the trace. Raises UsageError where none was named, BadInput where it is wrong."""
+        from .traffic import read_traffic
+
+        model = self.needed_model()
+        if self.trace is None:
+            raise UsageError(
+                f"planning on {self.platform.name} needs a routing trace",
+                where="--trace",
+                fix="import one with moeplan trace import, or draw one with moeplan trace synth",
+            )
+        return read_traffic(self.trace, model, self.replay)
 
 
-def run_job(job: Job, *, quiet: bool = False) -> PlanFile:
-    """Plan, write plan and report, and print warnings; the first Ctrl-C writes the best found until then."""
-    from ..benchmarks.report.page import render
+def deliver(document: PlanFile, request: Request) -> None:
+    """Write plan and report, and print the document's warnings."""
     from ..common.files import write_text
     from ..placement.plan import write_plan
 
-    with keep_best_on_signals() as interrupt:
-        document = _plan(job, interrupt, quiet)
-        page = render(document) if job.report else ""
-        write_plan(document, job.output)
-        if job.report is not None:
-            write_text(job.report, page)
+    page = None
+    if request.report is not None:
+        from ..benchmarks.report.page import render
+
+        page = render(document)
+    write_plan(document, request.output)
+    if request.report is not None and page is not None:
+        write_text(request.report, page)
     for warning in document.warnings:
         warn(warning)
     if interrupted(document):
-        note(f"the best found until the interruption is in {job.output}")
-    return document
+        note(f"the best found until the interruption is in {request.output}")
+
+
+def conclude(document: PlanFile, request: Request, more: dict[str, Any] | None = None) -> None:
+    """Print the answer, with `more` keys in its JSON; exit with 130 where the search was interrupted."""
+    if request.json:
+        show_json({**answer(document, request), **(more or {})})
+    elif not request.quiet:
+        show_plan(document, request.output, request.report)
+    if interrupted(document):
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def answer(document: PlanFile, request: Request) -> dict[str, Any]:
+    """Return what `--json` prints of a plan of any family."""
+    totals = document.totals
+    return {
+        "solver": document.solver,
+        "family": document.family,
+        "model": document.model and document.model.name,
+        "platform": document.platform.name,
+        "seed": document.seed,
+        "profile": totals.profile.model_dump(),
+        "held_out": totals.held_out and totals.held_out.model_dump(),
+        "bound_s": totals.bound_s,
+        "gap": totals.gap,
+        "stop": totals.stop,
+        "baselines": {
+            name: {
+                "profile_s": entry.profile and entry.profile.total_s,
+                "held_out_s": entry.held_out and entry.held_out.total_s,
+            }
+            for name, entry in totals.baselines.items()
+        },
+        "layers": [_layer(entry) for entry in document.layers],
+        "plan": str(request.output),
+        "report": request.report and str(request.report),
+        "warnings": list(document.warnings),
+        "elapsed_s": document.elapsed_s,
+    }
+
+
+def show_plan(document: PlanFile, output: Path, report: Path | None) -> None:
+    """Print the outcome for people: one line, a table of solvers, and where the files are."""
+    from ..benchmarks.report.terminal import headline, summary_table
+
+    show(headline(document), summary_table(document), f"plan:   {output}")
+    if report is None:
+        show(f"report: moeplan report {output} -o report.html")
+    else:
+        show(f"report: {report}")
 
 
 def interrupted(document: PlanFile) -> bool:
@@ -68,40 +143,8 @@ def cores() -> int:
     return int(cpu_count())
 
 
-def _plan(job: Job, interrupt: threading.Event, quiet: bool) -> PlanFile:
-    from ..placement.channels.document import plan_file
-    from ..placement.channels.planning import plan_channels
-
-    begun = time.perf_counter()
-    with _progress(len(job.layers), visible=not quiet) as on_layer:
-        plans = plan_channels(
-            job.model,
-            job.platform,
-            job.traffic.profile,
-            job.traffic.held_out,
-            search=job.search,
-            settings=job.settings,
-            layers=job.layers,
-            jobs=min(job.jobs, len(job.layers)),
-            on_layer=on_layer,
-            interrupt=interrupt,
-        )
-    return plan_file(
-        job.model,
-        job.platform,
-        job.traffic.profile,
-        job.traffic.held_out,
-        plans,
-        search=job.search,
-        settings=job.settings,
-        source=job.traffic.sources,
-        split=job.traffic.split,
-        elapsed_s=time.perf_counter() - begun,
-    )
-
-
 @contextmanager
-def _progress(layers: int, *, visible: bool) -> Iterator[Callable[[LayerPlan], None]]:
+def progress(layers: int, *, visible: bool) -> Iterator[Callable[[Planned[Any]], None]]:
     """Yield what to call when a layer is planned; draws a bar where stderr is a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -117,7 +160,7 @@ def _progress(layers: int, *, visible: bool) -> Iterator[Callable[[LayerPlan], N
     ) as bar:
         task = bar.add_task("", total=layers, score="")
 
-        def on_layer(plan: LayerPlan) -> None:
+        def on_layer(plan: Planned[Any]) -> None:
             nonlocal best_s, baseline_s
             best_s += plan.result.cost.objective_s
             baseline_s += min(b.cost.objective_s for b in plan.baselines.values())
@@ -125,3 +168,14 @@ def _progress(layers: int, *, visible: bool) -> Iterator[Callable[[LayerPlan], N
             bar.update(task, advance=1, score=score)
 
         yield on_layer
+
+
+def _layer(entry: LayerEntry) -> dict[str, Any]:
+    return {
+        "layer": entry.layer,
+        "profile_s": entry.profile.total_s,
+        "held_out_s": entry.held_out and entry.held_out.total_s,
+        "bound_s": entry.bound_s,
+        "gap": entry.gap,
+        "stop": entry.stop,
+    }

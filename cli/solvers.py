@@ -8,7 +8,6 @@ import typer
 
 from ..common.errors import UsageError, did_you_mean
 from .console import show, show_json, table
-from .plan import FAMILY
 
 if TYPE_CHECKING:
     from ..placement.registry import SolverInfo
@@ -17,7 +16,7 @@ _TRAITS = ("exact", "anytime", "uses_start", "by_iterations")
 
 
 def solvers(
-    family: Annotated[str, typer.Argument(help="Family of problems.")] = FAMILY,
+    family: Annotated[str, typer.Argument(help="Family of problems.")] = "channels",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """List the solvers of a family: traits, options, and the papers that heuristics come from.

@@ -1,11 +1,14 @@
 """The artifact: a plan as one JSON file that can be read, checked, drawn and handed on.
 
+What every family's plan says stands here; what it decides, in the document of the family.
 `plan.schema.json` beside this module is the JSON Schema of the file, for readers in other languages.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,60 +42,6 @@ class Point(Spec):
     best_s: float = Field(gt=0)
 
 
-class ExpertPlace(Spec):
-    """Where one logical expert lives."""
-
-    tp: int = Field(ge=1, description="tensor-parallel factor: number of sites")
-    sites: tuple[int, ...] = Field(description="site ids, first core first")
-
-
-class BaselineEntry(Spec):
-    """What a published heuristic gets on the same steps."""
-
-    profile: Scores | None = Field(description="null where it finds no feasible placement")
-    held_out: Scores | None
-    held_out_site_load_s: tuple[float, ...] = Field(description="[N] mean PIM seconds of every site")
-
-
-class LayerEntry(Spec):
-    """One MoE layer."""
-
-    layer: int = Field(description="absolute layer id of the model")
-    stop: str
-    iterations: int
-    profile: Scores
-    held_out: Scores | None
-    bound_s: float = Field(description="no placement has a smaller objective on the profile")
-    bound_by: str
-    gap: float = Field(description="(objective - bound) / objective")
-    experts: tuple[ExpertPlace, ...] = Field(description="[E] by logical expert id")
-    site_load_s: tuple[float, ...] = Field(description="[N] mean PIM seconds of every site on the profile")
-    held_out_site_load_s: tuple[float, ...] = Field(description="[N] the same on held-out steps")
-    baselines: dict[str, BaselineEntry]
-    anytime: tuple[Point, ...]
-
-
-class Link(Spec):
-    """A directed link of the machine."""
-
-    source: int
-    target: int
-    bandwidth_bytes_per_s: float
-
-
-class Machine(Spec):
-    """What a picture of the plan needs of the platform."""
-
-    name: str
-    fingerprint: str
-    kind: str
-    rows: int = Field(ge=0)
-    cols: int = Field(ge=0)
-    sites: int = Field(ge=1, le=2**20)
-    links: tuple[Link, ...]
-    site_capacity_bytes: float = Field(description="memory of a site that one layer may use")
-
-
 class ModelEntry(Spec):
     """The planned model."""
 
@@ -110,11 +59,33 @@ class TrafficEntry(Spec):
     source: str
     split: Split = Field(description="which part of its source: the whole, or a share of requests or of time")
     share: float = Field(ge=0, lt=1, description="held-out share of the source that was split; 0 for whole")
-    batch: int = Field(ge=1)
-    steps: int = Field(ge=1)
-    requests: int = Field(ge=1)
+    batch: int = Field(ge=1, description="tokens of a decode step")
+    steps: int = Field(ge=1, description="decode steps, or windows of counted traffic")
+    requests: int = Field(ge=0, description="0 where counts do not tell")
     repeated: bool = Field(description="requests had to repeat from other starting positions")
     note: str
+
+
+class BaselineEntry(Spec):
+    """What a published heuristic gets on the same steps."""
+
+    profile: Scores | None = Field(description="null where it finds no feasible placement")
+    held_out: Scores | None
+
+
+class LayerEntry(Spec):
+    """One MoE layer: how its search went. A family adds what was decided."""
+
+    layer: int = Field(description="absolute layer id of the model")
+    stop: str
+    iterations: int
+    profile: Scores
+    held_out: Scores | None
+    bound_s: float = Field(description="no placement has a smaller objective on the profile")
+    bound_by: str
+    gap: float = Field(description="(objective - bound) / objective")
+    baselines: Mapping[str, BaselineEntry]
+    anytime: tuple[Point, ...]
 
 
 class Totals(Spec):
@@ -125,11 +96,37 @@ class Totals(Spec):
     bound_s: float
     gap: float
     stop: str
-    baselines: dict[str, BaselineEntry]
+    baselines: Mapping[str, BaselineEntry]
+
+
+class PlatformEntry(Spec):
+    """The planned machine."""
+
+    name: str
+    fingerprint: str
+
+
+class Link(Spec):
+    """A directed link of the machine."""
+
+    source: int
+    target: int
+    bandwidth_bytes_per_s: float
+
+
+class Machine(PlatformEntry):
+    """A machine whose topology is drawn."""
+
+    kind: str
+    rows: int = Field(ge=0)
+    cols: int = Field(ge=0)
+    sites: int = Field(ge=1, le=2**20)
+    links: tuple[Link, ...]
+    site_capacity_bytes: float = Field(description="memory of a site that one layer may use")
 
 
 class PlanFile(Spec):
-    """A whole plan."""
+    """What the plan of every family says; a family's document adds its layers and its machine."""
 
     format: Literal["moeplan.plan"] = "moeplan.plan"
     version: Literal[1] = 1
@@ -137,10 +134,10 @@ class PlanFile(Spec):
     solver: str
     seed: int = Field(ge=0)
     budget: dict[str, float | int | None]
-    settings: dict[str, float | int | str]
+    settings: dict[str, float | int | str | None]
     options: dict[str, Any]
-    model: ModelEntry
-    platform: Machine
+    model: ModelEntry | None = Field(description="null where only counts were given")
+    platform: PlatformEntry
     profile: TrafficEntry
     held_out: TrafficEntry | None
     totals: Totals
@@ -148,6 +145,12 @@ class PlanFile(Spec):
     warnings: tuple[str, ...]
     versions: dict[str, str]
     elapsed_s: float
+
+
+#: The document of every family: module and class, imported when a file of the family is read.
+_DOCUMENTS = {
+    "channels": (".channels.document", "ChannelPlan"),
+}
 
 
 def write_plan(plan: PlanFile, path: str | Path) -> None:
@@ -166,9 +169,30 @@ def read_plan(path: str | Path) -> PlanFile:
             allowed=f"version {VERSION}",
             fix="plan again with this release",
         )
-    return parse(PlanFile, data, f"plan {str(path)!r}")
+    family = data.get("family")
+    if family not in _DOCUMENTS:
+        raise BadInput(
+            f"plan {str(path)!r} is of the unknown family {family!r}",
+            where="key 'family'",
+            allowed=", ".join(_DOCUMENTS),
+        )
+    return parse(_document(family), data, f"plan {str(path)!r}")
 
 
 def plan_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a plan file."""
-    return PlanFile.model_json_schema()
+    """Return the JSON Schema of a plan file: one document a family, told apart by `family`."""
+    documents = {family: _document(family).model_json_schema() for family in _DOCUMENTS}
+    return {
+        "title": "Plan",
+        "oneOf": [{"$ref": f"#/families/{family}"} for family in documents],
+        "families": {
+            family: json.loads(json.dumps(schema).replace('"#/$defs/', f'"#/families/{family}/$defs/'))
+            for family, schema in documents.items()
+        },
+    }
+
+
+def _document(family: str) -> type[PlanFile]:
+    module, name = _DOCUMENTS[family]
+    document: type[PlanFile] = getattr(importlib.import_module(module, __package__), name)
+    return document

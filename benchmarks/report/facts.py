@@ -5,34 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from ...placement.plan import Machine
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...placement.plan import PlanFile, TrafficEntry
+    from ...placement.plan import PlanFile, PlatformEntry, TrafficEntry
 
 
 def facts(plan: PlanFile) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     """Return titled groups of (name, value)."""
-    model, machine = plan.model, plan.platform
     groups = [
-        (
-            "Model",
-            (
-                ("name", model.name),
-                ("experts a layer", f"{model.experts:,}, top-{model.top_k}"),
-                ("bytes of an expert", f"{model.expert_bytes:,.0f}"),
-                ("fingerprint", model.fingerprint),
-            ),
-        ),
-        (
-            "Platform",
-            (
-                ("name", machine.name),
-                ("topology", _topology(plan)),
-                ("memory of a site for a layer", f"{machine.site_capacity_bytes / 2**20:,.1f} MiB"),
-                ("fingerprint", machine.fingerprint),
-            ),
-        ),
+        ("Model", _model(plan)),
+        ("Platform", _platform(plan.platform)),
         ("Profile steps", _traffic(plan.profile)),
     ]
     if plan.held_out is not None:
@@ -52,10 +37,28 @@ def facts(plan: PlanFile) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     return tuple(groups)
 
 
-def _topology(plan: PlanFile) -> str:
-    machine = plan.platform
-    shape = f", {machine.rows} by {machine.cols}" if machine.rows else ""
-    return f"{machine.kind.replace('_', ' ')}{shape}, {machine.sites} sites"
+def _model(plan: PlanFile) -> tuple[tuple[str, str], ...]:
+    model = plan.model
+    if model is None:
+        return (("name", "not named: planned from counts alone"),)
+    return (
+        ("name", model.name),
+        ("experts a layer", f"{model.experts:,}, top-{model.top_k}"),
+        ("bytes of an expert", f"{model.expert_bytes:,.0f}"),
+        ("fingerprint", model.fingerprint),
+    )
+
+
+def _platform(platform: PlatformEntry) -> tuple[tuple[str, str], ...]:
+    if not isinstance(platform, Machine):
+        return (("name", platform.name), ("fingerprint", platform.fingerprint))
+    shape = f", {platform.rows} by {platform.cols}" if platform.rows else ""
+    return (
+        ("name", platform.name),
+        ("topology", f"{platform.kind.replace('_', ' ')}{shape}, {platform.sites} sites"),
+        ("memory of a site for a layer", f"{platform.site_capacity_bytes / 2**20:,.1f} MiB"),
+        ("fingerprint", platform.fingerprint),
+    )
 
 
 def _traffic(traffic: TrafficEntry) -> tuple[tuple[str, str], ...]:

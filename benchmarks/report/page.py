@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ...common.errors import BadInput
+from ...placement.channels.document import ChannelPlan
 from .charts import factors_chart, gap_chart, part_label, part_names, parts_chart
 from .facts import facts
 from .machine import is_grid
@@ -40,7 +41,8 @@ _FOLDER = Path(__file__).parent
 
 def render(plan: PlanFile) -> str:
     """Return a plan's report as one self-contained HTML page. Raises BadInput where nothing is placed."""
-    if not plan.layers or not plan.layers[0].experts or plan.platform.sites < 1:
+    drawn = plan if isinstance(plan, ChannelPlan) else None
+    if not plan.layers or (drawn and not (drawn.layers[0].experts and drawn.platform.sites)):
         raise BadInput("the plan places no experts", where="keys 'layers' and 'platform'", fix="plan again")
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
@@ -52,24 +54,30 @@ def render(plan: PlanFile) -> str:
     ranked, mine = rows(plan), seen_of_plan(plan)
     return environment.get_template("plan.html.j2").render(
         plan=plan,
+        subject=plan.model.name if plan.model else "counted traffic",
         steps=basis(plan),
-        is_grid=is_grid(plan.platform),
+        is_grid=drawn is not None and is_grid(drawn.platform),
         time=times([mine]).text(mine.total_s),
         comparison=comparison(plan),
         figures=_figures(plan),
         solvers=_solvers(plan, ranked),
         bound=times([plan.totals.profile]).text(plan.totals.bound_s),
         with_risk=any(row.profile and row.profile.objective_s != row.profile.total_s for row in ranked),
-        maps=typical_layer(plan),
-        atlas=every_layer(plan),
-        loads=sites_by_rank(plan),
+        maps=drawn and typical_layer(drawn),
+        atlas=drawn and every_layer(drawn),
+        loads=drawn and sites_by_rank(drawn),
         parts=_parts(ranked),
         gap_figure=gap_chart(plan.layers),
         layers=_layers(plan),
         layers_note=_layers_note(plan),
-        factors=factors_chart(Counter(place.tp for layer in plan.layers for place in layer.experts)),
+        factors=drawn
+        and factors_chart(Counter(place.tp for layer in drawn.layers for place in layer.experts)),
         facts=facts(plan),
     )
+
+
+def _factors(plan: ChannelPlan) -> Markup:
+    return factors_chart(Counter(place.tp for layer in plan.layers for place in layer.experts))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from .verdict import basis, ratio, reference, seen
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ...placement.plan import PlanFile
+    from ...placement.channels.document import ChannelPlan
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Drawn:
     note: str
 
 
-def typical_layer(plan: PlanFile) -> Drawn | None:
+def typical_layer(plan: ChannelPlan) -> Drawn | None:
     """Draw the machine with the site loads of a typical layer, for the reference baseline and the plan."""
     index = _typical(plan)
     shown = {who: loads[index] for who, loads in _site_loads(plan).items()}
@@ -68,7 +68,7 @@ def typical_layer(plan: PlanFile) -> Drawn | None:
     return Drawn(pictures, colour_key("map-key", scale, time), _maps_note(plan, index, scale.edges[0], time))
 
 
-def every_layer(plan: PlanFile) -> Drawn | None:
+def every_layer(plan: ChannelPlan) -> Drawn | None:
     """Draw every layer small, baseline beside plan; None where the large picture already says it all."""
     series = _site_loads(plan)
     if len(plan.layers) < 2 or not series:
@@ -88,7 +88,7 @@ def every_layer(plan: PlanFile) -> Drawn | None:
     return Drawn(pictures, colour_key("atlas-key", scale, time), f"{' → '.join(series)}, {time.unit}")
 
 
-def sites_by_rank(plan: PlanFile) -> Markup | None:
+def sites_by_rank(plan: ChannelPlan) -> Markup | None:
     """Sort the sites of every layer by load, then add up layers by rank: no layer hides another's peak."""
     ranked = {
         who: _sums(sorted(load, reverse=True) for load in loads) for who, loads in _site_loads(plan).items()
@@ -98,7 +98,7 @@ def sites_by_rank(plan: PlanFile) -> Markup | None:
     return loads_chart(ranked, time_format(max(max(loads) for loads in ranked.values())))
 
 
-def _site_loads(plan: PlanFile) -> dict[str, list[tuple[float, ...]]]:
+def _site_loads(plan: ChannelPlan) -> dict[str, list[tuple[float, ...]]]:
     """Return loads [layers][N] of the reference baseline, if it has any, and of the plan last.
 
     A plan without held-out steps records no site loads of its baselines.
@@ -117,7 +117,7 @@ def _sums(loads: Iterable[Sequence[float]]) -> list[float]:
     return [math.fsum(column) for column in zip(*loads, strict=True)]
 
 
-def _typical(plan: PlanFile) -> int:
+def _typical(plan: ChannelPlan) -> int:
     """Return the index of the layer with the median gain over the reference baseline, or the median time."""
     name = reference(plan)
 
@@ -130,7 +130,7 @@ def _typical(plan: PlanFile) -> int:
     return sorted(range(len(plan.layers)), key=gain)[(len(plan.layers) - 1) // 2]
 
 
-def _maps_note(plan: PlanFile, index: int, start_s: float, time: TimeFormat) -> str:
+def _maps_note(plan: ChannelPlan, index: int, start_s: float, time: TimeFormat) -> str:
     """Say which layer the large pictures show and why, and what their colours leave out."""
     name = reference(plan)
     middle = f"the median gain over {name}" if name else "the median time"

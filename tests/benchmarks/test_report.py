@@ -20,19 +20,14 @@ from moeplan.benchmarks.report.scales import COLOURS, bins, percent, plain, tick
 from moeplan.benchmarks.report.terminal import headline, summary_table
 from moeplan.benchmarks.report.verdict import best_baseline, comparison, reference, rows
 from moeplan.common.errors import BadInput
-from moeplan.placement.plan import (
-    BaselineEntry,
+from moeplan.placement.channels.document import (
+    ChannelBaseline,
+    ChannelLayer,
+    ChannelPlan,
+    ChannelTotals,
     ExpertPlace,
-    LayerEntry,
-    Link,
-    Machine,
-    ModelEntry,
-    PlanFile,
-    Point,
-    Scores,
-    Totals,
-    TrafficEntry,
 )
+from moeplan.placement.plan import Link, Machine, ModelEntry, Point, Scores, TrafficEntry
 
 PARTS = {"dram_s": 0.8, "dispatch_s": 0.05, "collective_s": 0.07, "gather_s": 0.05, "scatter_s": 0.03}
 
@@ -82,7 +77,7 @@ def layer_entry(
     plan_us: tuple[float, float | None],
     baselines_us: dict[str, tuple[float, float | None] | None],
     bound_us: float,
-) -> LayerEntry:
+) -> ChannelLayer:
     """One layer of invented site loads; the search halves its way from the best baseline to the plan."""
     rng = random.Random(layer)
     profile_us, held_out_us = plan_us
@@ -99,7 +94,7 @@ def layer_entry(
         )
         for power in range(5)
     ]
-    return LayerEntry(
+    return ChannelLayer(
         layer=layer,
         stop="iteration_limit",
         iterations=50_000,
@@ -115,7 +110,7 @@ def layer_entry(
         site_load_s=loads(profile_us, 0.8),
         held_out_site_load_s=loads(held_out_us, 0.7) if held_out_us is not None else (),
         baselines={
-            name: BaselineEntry(
+            name: ChannelBaseline(
                 profile=scores(pair[0]) if pair else None,
                 held_out=scores(pair[1]) if pair and pair[1] is not None else None,
                 held_out_site_load_s=loads(pair[1], 0.3) if pair and pair[1] is not None else (),
@@ -133,7 +128,7 @@ def total(found: list[Scores | None]) -> Scores | None:
     return scores(1e6 * math.fsum(s.total_s for s in known))
 
 
-def plan_file(layers: list[LayerEntry], platform: Machine, **changes: object) -> PlanFile:
+def plan_file(layers: list[ChannelLayer], platform: Machine, **changes: object) -> ChannelPlan:
     profile = total([layer.profile for layer in layers])
     bound_s = math.fsum(layer.bound_s for layer in layers)
     traffic = TrafficEntry(
@@ -148,7 +143,7 @@ def plan_file(layers: list[LayerEntry], platform: Machine, **changes: object) ->
         note="17 requests replayed in 32 slots; 15 slots repeat a request from another position",
     )
     held_out = total([layer.held_out for layer in layers])
-    plan = PlanFile(
+    plan = ChannelPlan(
         family="channels",
         solver="annealing",
         seed=7,
@@ -161,14 +156,14 @@ def plan_file(layers: list[LayerEntry], platform: Machine, **changes: object) ->
         platform=platform,
         profile=traffic,
         held_out=traffic if held_out else None,
-        totals=Totals(
+        totals=ChannelTotals(
             profile=profile,
             held_out=held_out,
             bound_s=bound_s,
             gap=1.0 - bound_s / profile.total_s,
             stop="iteration_limit",
             baselines={
-                name: BaselineEntry(
+                name: ChannelBaseline(
                     profile=total([layer.baselines[name].profile for layer in layers]),
                     held_out=total([layer.baselines[name].held_out for layer in layers]),
                     held_out_site_load_s=(),
@@ -184,7 +179,7 @@ def plan_file(layers: list[LayerEntry], platform: Machine, **changes: object) ->
     return plan.model_copy(update=changes)
 
 
-def small_plan(**changes: object) -> PlanFile:
+def small_plan(**changes: object) -> ChannelPlan:
     """Two layers, 2 x 4 mesh, eight experts.
 
     Held-out totals in us: plan 90 + 110 = 200, ep 150 + 170 = 320, round_robin 140 + 160 = 300,
@@ -358,10 +353,10 @@ def outline(page: str) -> Outline:
     return found
 
 
-def edge_plans() -> dict[str, PlanFile]:
+def edge_plans() -> dict[str, ChannelPlan]:
     baselines = {"ep": (99.0, 98.0), "lpt": (90.0, 91.0)}
 
-    def layers(count: int, sites: int, bound_us: float = 70.0, held_out: bool = True) -> list[LayerEntry]:
+    def layers(count: int, sites: int, bound_us: float = 70.0, held_out: bool = True) -> list[ChannelLayer]:
         return [
             layer_entry(
                 k,
@@ -600,7 +595,7 @@ def test_bins_cover_their_range_and_colours_rise(a: float, b: float) -> None:
 
 
 def test_the_curve_of_all_layers_is_the_gap_of_their_sum() -> None:
-    def searched(layer: int, curve: list[tuple[int, float]], bound_s: float) -> LayerEntry:
+    def searched(layer: int, curve: list[tuple[int, float]], bound_s: float) -> ChannelLayer:
         entry = layer_entry(layer, 8, 8, plan_us=(1.0, 1.0), baselines_us={}, bound_us=1.0)
         points = tuple(Point(iterations=i, elapsed_s=0.0, best_s=best) for i, best in curve)
         return entry.model_copy(update={"anytime": points, "bound_s": bound_s, "iterations": 100})
@@ -619,7 +614,7 @@ def test_the_curve_of_all_layers_is_the_gap_of_their_sum() -> None:
 # 5. The terminal
 
 
-def on_terminal(plan: PlanFile) -> list[str]:
+def on_terminal(plan: ChannelPlan) -> list[str]:
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=80, color_system=None)

@@ -11,9 +11,10 @@ import pytest
 from moeplan.common.errors import BadInput
 from moeplan.hardware.platform import load_platform
 from moeplan.placement.channels.document import decisions, plan_file
-from moeplan.placement.channels.planning import Search, plan_channels
+from moeplan.placement.channels.planning import plan_channels
 from moeplan.placement.channels.problem import Settings, channel_problem
 from moeplan.placement.plan import SCHEMA, plan_schema, read_plan, write_plan
+from moeplan.placement.planning import Search
 from moeplan.placement.result import Budget, Stop
 from moeplan.workload.model import load_model
 from moeplan.workload.replay import replay, split

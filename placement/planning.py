@@ -1,0 +1,89 @@
+"""Plan layer after layer: the published heuristics first, then the solver from the best of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ..common.errors import NothingFound
+from .problem import DecisionT, Problem
+from .result import Budget, Result, Stop
+from .solve import solve
+
+#: What a published heuristic may take on one layer.
+BASELINE_BUDGET = Budget(time_s=60.0)
+
+DoneT = TypeVar("DoneT")
+
+
+@dataclass(frozen=True, eq=False)
+class Planned(Generic[DecisionT]):
+    """What one layer's solve gave, and what every baseline gets on the same steps."""
+
+    result: Result[DecisionT]
+    baselines: Mapping[str, Result[DecisionT]]
+
+    @property
+    def decision(self) -> DecisionT:
+        """The placement; there always is one."""
+        assert self.result.decision is not None
+        return self.result.decision
+
+
+@dataclass(frozen=True)
+class Search:
+    """How every layer is searched."""
+
+    solver: str = "auto"
+    budget: Budget = Budget()  # noqa: RUF009 - frozen, hence no shared state
+    seed: int = 0
+    options: Mapping[str, object] | None = None
+
+
+def search_layer(
+    problem: Problem[DecisionT], search: Search, interrupt: threading.Event, where: str
+) -> Planned[DecisionT]:
+    """Run the baselines of `problem`, then the solver from the best of them.
+
+    `where` names the question in errors. When `interrupt` is set, the search ends with the best it has, at
+    least the best baseline. Raises NothingFound where nothing is feasible within the budget, and whatever
+    `solve` raises.
+    """
+    baselines = {
+        name: solve(problem, name, budget=BASELINE_BUDGET, seed=search.seed) for name in problem.baselines
+    }
+    found = [result for result in baselines.values() if result.decision is not None]
+    best = min(found, key=lambda result: result.cost.objective_s, default=None)
+    result = solve(
+        problem,
+        search.solver,
+        budget=search.budget,
+        seed=search.seed,
+        start=best.decision if best else None,
+        options=search.options,
+        interrupt=interrupt,
+    )
+    if result.decision is None and best is not None and interrupt.is_set():
+        result = dataclasses.replace(best, stop=Stop.INTERRUPTED)
+    if result.decision is None:
+        raise NothingFound(
+            f"no feasible placement of {where} was found ({result.stop})",
+            where=problem.infeasible() or f"solver {search.solver}",
+            fix="raise the budget, or take another solver",
+        )
+    return Planned(result, baselines)
+
+
+def in_order(plan: Callable[[int], DoneT], layers: tuple[int, ...], jobs: int) -> Iterator[DoneT]:
+    """Yield `plan(layer)` in the order of `layers`, `jobs` at a time in threads: kernels release the GIL."""
+    if jobs == 1:
+        yield from map(plan, layers)
+        return
+    from joblib import Parallel, delayed
+
+    yield from Parallel(n_jobs=jobs, backend="threading", return_as="generator")(
+        delayed(plan)(layer) for layer in layers
+    )

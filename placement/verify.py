@@ -1,0 +1,130 @@
+"""What the plan file of any family says, held against itself and against its model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .problem import SAME_COST, Cost
+
+if TYPE_CHECKING:
+    from ..workload.model import MoEModel
+    from .plan import BaselineEntry, PlanFile, Scores
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Outcome of one check: `ok` is None where it could not be made; `detail` says what was found."""
+
+    check: str
+    ok: bool | None
+    detail: str
+
+
+def verify_scores(plan: PlanFile) -> list[Finding]:
+    """Check that totals are sums, that no score is below its bound, and that gaps follow from both."""
+    return [
+        finding("totals", _total_faults(plan), "totals are the sums of the layers"),
+        finding("bound and gap", _gap_faults(plan), "no score is below its bound, gaps follow from both"),
+    ]
+
+
+def verify_model(plan: PlanFile, model: MoEModel | None) -> Finding:
+    """Check that the model is still the one that was planned."""
+    if plan.model is None:
+        return Finding("model", None, "the plan was made from counts alone")
+    if model is None:
+        return Finding("model", None, f"{plan.model.name!r} is no preset: name its file with --model")
+    return finding("model", _model_faults(plan, model), f"{model.name}, as planned")
+
+
+def finding(check: str, faults: Iterable[str], fine: str) -> Finding:
+    """Return the outcome of a check that found `faults`; `fine` is what to say where there are none."""
+    found = list(faults)
+    if not found:
+        return Finding(check, True, fine)
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return Finding(check, False, "; ".join(found[:_SHOWN]) + more)
+
+
+def score_faults(layers: list[tuple[int, Scores, Cost]]) -> Iterator[str]:
+    """Compare recorded with measured scores, by layer."""
+    for layer, recorded, measured in layers:
+        yield from _difference(f"layer {layer} total_s", recorded.total_s, measured.total_s)
+        yield from _difference(f"layer {layer} objective_s", recorded.objective_s, measured.objective_s)
+
+
+def named_differences(pairs: dict[str, tuple[Any, Any]], otherwise: str) -> list[str]:
+    """Differences by name; where none is recorded, in what the two must differ."""
+    different = [
+        f"{name}: the plan has {mine}, here {now}" for name, (mine, now) in pairs.items() if mine != now
+    ]
+    return different or [f"they differ in {otherwise} (other fingerprint)"]
+
+
+def _total_faults(plan: PlanFile) -> Iterator[str]:
+    totals = plan.totals
+    yield from _sum_faults("profile", totals.profile, [entry.profile for entry in plan.layers])
+    yield from _sum_faults("held_out", totals.held_out, [entry.held_out for entry in plan.layers])
+    yield from _difference("bound_s", totals.bound_s, math.fsum(entry.bound_s for entry in plan.layers))
+    for name, total in totals.baselines.items():
+        of_layers: list[BaselineEntry | None] = [entry.baselines.get(name) for entry in plan.layers]
+        yield from _sum_faults(
+            f"{name} profile", total.profile, [entry.profile if entry else None for entry in of_layers]
+        )
+        yield from _sum_faults(
+            f"{name} held_out", total.held_out, [entry.held_out if entry else None for entry in of_layers]
+        )
+
+
+def _sum_faults(name: str, total: Scores | None, layers: list[Scores | None]) -> Iterator[str]:
+    known = [scores for scores in layers if scores is not None]
+    if total is None:
+        if len(known) == len(layers):
+            yield f"{name} is missing from the totals"
+        return
+    if len(known) < len(layers):
+        yield f"{name} is in the totals, but not in every layer"
+        return
+    yield from _difference(f"{name}.total_s", total.total_s, math.fsum(s.total_s for s in known))
+    yield from _difference(f"{name}.objective_s", total.objective_s, math.fsum(s.objective_s for s in known))
+    yield from _difference(f"{name}.parts", math.fsum(total.parts.values()), total.total_s)
+
+
+def _gap_faults(plan: PlanFile) -> Iterator[str]:
+    for entry in plan.layers:
+        yield from _one_gap(f"layer {entry.layer}", entry.profile.objective_s, entry.bound_s, entry.gap)
+    yield from _one_gap("totals", plan.totals.profile.objective_s, plan.totals.bound_s, plan.totals.gap)
+
+
+def _one_gap(where: str, objective_s: float, bound_s: float, gap: float) -> Iterator[str]:
+    if bound_s > objective_s * (1.0 + SAME_COST):
+        yield f"{where}: the bound {bound_s:.6g} s is above the objective {objective_s:.6g} s"
+        return
+    expected = max(0.0, 1.0 - bound_s / objective_s) if objective_s > 0.0 else 0.0
+    if not math.isclose(gap, expected, rel_tol=1e-6, abs_tol=1e-9):
+        yield f"{where}: the gap is {gap:.6g}, objective and bound give {expected:.6g}"
+
+
+def _model_faults(plan: PlanFile, model: MoEModel) -> list[str]:
+    assert plan.model is not None
+    if plan.model.fingerprint == model.fingerprint:
+        return (
+            []
+            if {entry.layer for entry in plan.layers} <= set(model.moe_layers)
+            else ["it has layers that the model has not"]
+        )
+    pairs = {
+        name: (getattr(plan.model, name), getattr(model, name))
+        for name in ("experts", "top_k", "expert_bytes")
+    }
+    return named_differences(pairs, "shapes that a plan does not record")
+
+
+def _difference(name: str, recorded: float, expected: float) -> Iterator[str]:
+    if not math.isclose(recorded, expected, rel_tol=SAME_COST):
+        yield f"{name} is {recorded:.9g}, it should be {expected:.9g}"
