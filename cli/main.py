@@ -12,12 +12,15 @@ import typer
 from ..common.errors import BadInput, MoeplanError
 from . import trace
 from .check import check
+from .compare import compare
 from .console import fail, show
 from .demo import demo
 from .models import models
 from .partition import partition
 from .plan import plan
 from .platforms import platforms
+from .prune import prune
+from .provision import provision
 from .report import report
 from .ring import ring
 from .signals import stop_on_signals
@@ -43,8 +46,11 @@ _VERBS: dict[str, Callable[..., None]] = {
     "plan": plan,
     "partition": partition,
     "ring": ring,
+    "provision": provision,
     "timeline": timeline,
+    "prune": prune,
     "report": report,
+    "compare": compare,
     "check": check,
     "validate": validate,
     "models": models,

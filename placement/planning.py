@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -52,11 +52,8 @@ def search_layer(
     least the best baseline. Raises NothingFound where nothing is feasible within the budget, and whatever
     `solve` raises.
     """
-    baselines = {
-        name: solve(problem, name, budget=BASELINE_BUDGET, seed=search.seed) for name in problem.baselines
-    }
-    found = [result for result in baselines.values() if result.decision is not None]
-    best = min(found, key=lambda result: result.cost.objective_s, default=None)
+    baselines = run_baselines(problem, search.seed)
+    best = _best(baselines.values())
     result = solve(
         problem,
         search.solver,
@@ -75,6 +72,22 @@ def search_layer(
             fix="raise the budget, or take another solver",
         )
     return Planned(result, baselines)
+
+
+def run_baselines(problem: Problem[DecisionT], seed: int) -> dict[str, Result[DecisionT]]:
+    """Return what every published heuristic of a problem gets, by name."""
+    return {name: solve(problem, name, budget=BASELINE_BUDGET, seed=seed) for name in problem.baselines}
+
+
+def best_baseline(problem: Problem[DecisionT], seed: int) -> DecisionT | None:
+    """Return the best decision that a published heuristic finds; None where none finds any."""
+    best = _best(run_baselines(problem, seed).values())
+    return best.decision if best else None
+
+
+def _best(results: Iterable[Result[DecisionT]]) -> Result[DecisionT] | None:
+    found = [result for result in results if result.decision is not None]
+    return min(found, key=lambda result: result.cost.objective_s, default=None)
 
 
 def in_order(plan: Callable[[int], DoneT], layers: tuple[int, ...], jobs: int) -> Iterator[DoneT]:

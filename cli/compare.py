@@ -1,0 +1,189 @@
+"""`moeplan compare`: solvers beside each other on frozen instances."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..common.errors import UsageError, did_you_mean
+from .console import note, show, show_json, stderr, table
+from .options import check_outputs, parse_budget
+from .planning import cores
+from .signals import EXIT_INTERRUPTED, keep_best_on_signals
+
+if TYPE_CHECKING:
+    from ..benchmarks.compare.cell import Cell, Finished
+    from ..benchmarks.compare.instances import Instance
+    from ..benchmarks.compare.runner import Limits
+    from ..benchmarks.compare.statistics import Row, Standing
+    from ..benchmarks.compare.store import Store
+
+_WHAT, _HOW, _OUTPUT = "What to compare", "How to run", "What to write"
+
+
+def compare(
+    suite: Annotated[
+        Literal["quick", "full"], typer.Option(help="Set of frozen instances.", rich_help_panel=_WHAT)
+    ] = "quick",
+    family: Annotated[
+        list[str] | None, typer.Option(help="Only these families; repeatable.", rich_help_panel=_WHAT)
+    ] = None,
+    instance: Annotated[
+        list[str] | None, typer.Option(help="Only these instances; repeatable.", rich_help_panel=_WHAT)
+    ] = None,
+    solver: Annotated[
+        list[str] | None, typer.Option(help="Only these solvers; repeatable.", rich_help_panel=_WHAT)
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Seeds of every search.", rich_help_panel=_WHAT)
+    ] = 2,
+    budget: Annotated[
+        str, typer.Option(help="Of every cell: 2s, 20000it, or both.", rich_help_panel=_HOW)
+    ] = "1s",
+    memory: Annotated[
+        str, typer.Option(help="Address space of a cell's process; 0 for no limit.", rich_help_panel=_HOW)
+    ] = "8 GiB",
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Cells side by side (default: cores).", rich_help_panel=_HOW)
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Folder of finished cells; resumes it.", rich_help_panel=_OUTPUT),
+    ] = Path("moeplan-compare"),
+    best_known: Annotated[
+        Path | None,
+        typer.Option(help="Best-known file to improve (read and written).", rich_help_panel=_OUTPUT),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
+    ] = False,
+) -> None:
+    """Run every solver on every instance with every seed, each cell in its own process.
+
+    Finished cells are kept: the same command again runs only what is missing or failed. Solvers are ranked on
+    held-out traffic where an instance has any; gaps are against the strongest bound that any of them proved.
+    """
+    from ..benchmarks.compare.best_known import improved, read_best_known, write_best_known
+    from ..benchmarks.compare.runner import Limits, grid
+    from ..benchmarks.compare.store import Store
+    from ..hardware.units import BYTES, parse
+
+    if best_known is not None:
+        check_outputs({"--best-known": best_known}, {})
+    wanted = _instances(suite, family or [], instance or [])
+    cells = grid(wanted, _solvers(solver or [], wanted), range(seeds), parse_budget(budget))
+    limits = Limits(0 if memory == "0" else int(parse(memory, BYTES)), jobs or cores())
+    finished, stopped = _run(cells, Store(output), limits)
+    known = read_best_known() if best_known is None else read_best_known(best_known)
+    if best_known is not None:
+        known = improved(known, finished)
+        write_best_known(known, best_known)
+    _answer(finished, known, output, json, len(cells))
+    if stopped:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _instances(suite: str, families: list[str], names: list[str]) -> list[Instance]:
+    from ..benchmarks.compare.instances import find
+    from ..benchmarks.compare.instances import suite as of_suite
+    from ..placement.registry import families as known
+
+    for name in families:
+        if name not in known():
+            raise UsageError(f"there is no family {name!r}", fix=did_you_mean(name, known()))
+    chosen = [find(name) for name in names] or list(of_suite(suite))
+    found = [instance for instance in chosen if not families or instance.family in families]
+    if not found:
+        raise UsageError("no instance is left to compare on", fix="name other families or instances")
+    return found
+
+
+def _solvers(names: list[str], instances: list[Instance]) -> list[str]:
+    from ..placement.registry import solvers_of
+
+    known = {name for instance in instances for name in solvers_of(instance.family)}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no solver {name!r} for these instances", fix=did_you_mean(name, known))
+    return names
+
+
+def _run(cells: list[Cell], store: Store, limits: Limits) -> tuple[list[Finished], bool]:
+    from rich.progress import Progress
+
+    from ..benchmarks.compare.runner import run
+
+    console = stderr()
+    waiting = len(store.missing(cells))
+    if waiting < len(cells):
+        note(f"{len(cells) - waiting} of {len(cells)} cells are in {store.folder} already")
+    with (
+        keep_best_on_signals() as interrupt,
+        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
+        task = bar.add_task("comparing", total=waiting)
+        finished = run(
+            cells, store, limits, interrupt=interrupt, on_cell=lambda _: bar.update(task, advance=1)
+        )
+        return finished, interrupt.is_set()
+
+
+def _answer(finished: list[Finished], known: dict[str, Any], output: Path, json: bool, asked: int) -> None:
+    from ..benchmarks.compare.statistics import PROFILE_AT, behind, profiles, rows, standings
+
+    ranked, standing = rows(finished, known), standings(finished)
+    others = [cell for cell in finished if cell.outcome.status != "ok"]
+    if json:
+        show_json(
+            {
+                "cells": asked,
+                "finished": len(finished),
+                "standings": [asdict(row) for row in standing],
+                "rows": [asdict(row) for row in ranked],
+                "profiles": {"at": PROFILE_AT, "share": profiles(finished)},
+                "behind": behind(ranked),
+                "without_score": [
+                    {**asdict(cell.cell), "status": cell.outcome.status, "reason": cell.outcome.reason}
+                    for cell in others
+                ],
+                "folder": str(output),
+            }
+        )
+        return
+    show(_standings(standing), _rows(ranked))
+    if others:
+        columns = ("instance", "solver", "seed", "status", "reason")
+        cells = (
+            (c.cell.instance, c.cell.solver, c.cell.seed, c.outcome.status, c.outcome.reason) for c in others
+        )
+        show(table(columns, cells, left=5, title="cells without a score"))
+    show(*behind(ranked), f"cells: {output} ({len(finished)} of {asked})")
+
+
+def _standings(standing: list[Standing]) -> Any:
+    columns = ("family", "solver", "instances", "score / best", "95 % interval")
+    cells = (
+        (s.family, s.solver, s.instances, f"{s.ratio:.4f}", f"{s.low:.4f} .. {s.high:.4f}") for s in standing
+    )
+    return table(columns, cells, left=2, title="standing by family (held-out score where there is one)")
+
+
+def _rows(ranked: list[Row]) -> Any:
+    columns = ("instance", "solver", "objective us", "held-out us", "over best", "gap", "over first", "s")
+    cells = (
+        (
+            row.instance,
+            row.solver,
+            f"{row.objective_s * 1e6:.2f}",
+            "-" if row.held_out_s is None else f"{row.held_out_s * 1e6:.2f}",
+            f"{row.over_best:.2%}",
+            f"{row.gap:.2%}",
+            f"{row.over_first:.2%}",
+            f"{row.elapsed_s:.3f}",
+        )
+        for row in ranked
+    )
+    return table(columns, cells, left=2, title="every instance, best score first")
