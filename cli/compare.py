@@ -53,6 +53,7 @@ def compare(
         Path,
         typer.Option("--output", "-o", help="Folder of finished cells; resumes it.", rich_help_panel=_OUTPUT),
     ] = Path("moeplan-compare"),
+    report: Annotated[Path | None, typer.Option(help="Also a page (.html).", rich_help_panel=_OUTPUT)] = None,
     best_known: Annotated[
         Path | None,
         typer.Option(help="Best-known file to improve (read and written).", rich_help_panel=_OUTPUT),
@@ -67,12 +68,13 @@ def compare(
     held-out traffic where an instance has any; gaps are against the strongest bound that any of them proved.
     """
     from ..benchmarks.compare.best_known import improved, read_best_known, write_best_known
+    from ..benchmarks.compare.page import render
     from ..benchmarks.compare.runner import Limits, grid
     from ..benchmarks.compare.store import Store
+    from ..common.files import write_text
     from ..hardware.units import BYTES, parse
 
-    if best_known is not None:
-        check_outputs({"--best-known": best_known}, {})
+    check_outputs({"--best-known": best_known, "--report": report}, {})
     wanted = _instances(suite, family or [], instance or [])
     cells = grid(wanted, _solvers(solver or [], wanted), range(seeds), parse_budget(budget))
     limits = Limits(0 if memory == "0" else int(parse(memory, BYTES)), jobs or cores())
@@ -81,6 +83,8 @@ def compare(
     if best_known is not None:
         known = improved(known, finished)
         write_best_known(known, best_known)
+    if report is not None:
+        write_text(report, render(finished, known, suite))
     _answer(finished, known, output, json, len(cells))
     if stopped:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -172,12 +176,12 @@ def _standings(standing: list[Standing]) -> Any:
 
 
 def _rows(ranked: list[Row]) -> Any:
-    columns = ("instance", "solver", "objective us", "held-out us", "over best", "gap", "over first", "s")
+    columns = ("instance", "solver", "total us", "held-out us", "over best", "gap", "over first", "s")
     cells = (
         (
             row.instance,
             row.solver,
-            f"{row.objective_s * 1e6:.2f}",
+            f"{row.total_s * 1e6:.2f}",
             "-" if row.held_out_s is None else f"{row.held_out_s * 1e6:.2f}",
             f"{row.over_best:.2%}",
             f"{row.gap:.2%}",

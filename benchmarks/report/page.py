@@ -17,6 +17,7 @@ from .facts import facts
 from .machine import is_grid
 from .pictures import every_layer, sites_by_rank, typical_layer
 from .scales import percent
+from .sheet import Column, Table
 from .verdict import (
     Row,
     basis,
@@ -87,22 +88,6 @@ class Figure:
     name: str
     value: str
     note: str
-
-
-@dataclass(frozen=True)
-class Column:
-    """Head of a column that holds words or numbers."""
-
-    name: str
-    words: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as text. A row's flag marks the plan's own."""
-
-    head: tuple[Column, ...]
-    rows: tuple[tuple[bool, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ CELLS = [
 def test_rows_by_hand():
     found = {(row.instance, row.solver): row for row in rows(CELLS, {})}
     auto = found["channels/a", "auto"]
-    assert (auto.objective_s, auto.held_out_s, auto.score_s, auto.seeds) == (11.0, 12.0, 12.0, 2)
+    assert (auto.objective, auto.held_out_s, auto.score_s, auto.seeds) == (11.0, 12.0, 12.0, 2)
     assert auto.bound_s == 9.0  # lpt's bound is the stronger one, and holds for everyone
     assert auto.gap == pytest.approx(1 - 9 / 11)
     assert auto.over_best == pytest.approx(11 / 10 - 1)  # the best single objective is 10
