@@ -1,0 +1,131 @@
+"""The same results wherever tasks run; failures are named, lost workers are survived."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import threading
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moeplan.common.errors import BadInput, MissingLibrary, UsageError
+from moeplan.common.execution import BACKENDS, Done, Execution, Failure, run_tasks
+
+NEEDS = {"dask": "distributed", "ray": "ray"}
+
+
+def backends():
+    for name in BACKENDS:
+        module = NEEDS.get(name)
+        missing = module is not None and importlib.util.find_spec(module) is None
+        skip = pytest.mark.skipif(missing, reason=f"the extra {name} is not installed")
+        yield pytest.param(name, marks=[skip, pytest.mark.xdist_group("clusters")])
+
+
+# Tasks are made inside functions so that they travel by value: workers cannot import this module.
+
+
+def product():
+    def times(array, key):
+        return float(array.sum()) * key
+
+    return times
+
+
+def faulty():
+    def task(key):
+        if key == 2:
+            raise BadInput("no such layer", fix="name another")
+        if key == 3:
+            raise ZeroDivisionError("a bug")
+        return key
+
+    return task
+
+
+def killing_once(folder):
+    """Kill the worker of task 1 on its first try, as an administrator or the kernel might."""
+
+    def task(key):
+        flag = Path(folder) / "killed"
+        if key == 1 and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return key
+
+    return task
+
+
+def killing_always():
+    def task(key):
+        if key == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return key
+
+    return task
+
+
+@pytest.mark.parametrize("backend", list(backends()))
+def test_same_results_in_the_same_order(backend):
+    array = np.arange(400_000, dtype=np.float64)
+    found = list(run_tasks(partial(product(), array), [5, 3, 4], Execution(backend, jobs=2)))
+    total = 400_000 * 399_999 / 2
+    assert found == [Done(5, 5 * total), Done(3, 3 * total), Done(4, 4 * total)]
+
+
+@pytest.mark.parametrize("backend", list(backends()))
+def test_failures_carry_their_key_and_do_not_sink_the_rest(backend):
+    found = {done.key: done.result for done in run_tasks(faulty(), [1, 2, 3, 4], Execution(backend, jobs=2))}
+    assert (found[1], found[4]) == (1, 4)
+    assert isinstance(found[2], Failure)
+    assert isinstance(found[2].error, BadInput)
+    assert found[2].error.fix == "name another"
+    assert found[3] == Failure("ZeroDivisionError: a bug")
+
+
+@pytest.mark.parametrize("backend", [b for b in backends() if b.values[0] != "threads"])
+def test_a_lost_worker_is_survived(backend, tmp_path):
+    keys = list(range(6))
+    found = list(run_tasks(killing_once(str(tmp_path)), keys, Execution(backend, jobs=2)))
+    assert found == [Done(key, key) for key in keys]
+    assert (tmp_path / "killed").exists()
+
+
+@pytest.mark.parametrize("backend", [b for b in backends() if b.values[0] != "threads"])
+def test_what_kills_its_workers_is_named(backend):
+    found = {
+        done.key: done.result for done in run_tasks(killing_always(), range(5), Execution(backend, jobs=2))
+    }
+    assert isinstance(found.pop(2), Failure)
+    assert found == {0: 0, 1: 1, 3: 3, 4: 4}
+
+
+def test_an_interrupt_ends_tasks_elsewhere():
+    stop = threading.Event()
+    stop.set()
+    assert list(run_tasks(faulty(), [1, 4], Execution("loky", jobs=2), stop)) == []
+
+
+def test_one_job_in_threads_stays_in_this_thread():
+    found = list(run_tasks(lambda key: threading.get_ident(), [1], Execution()))
+    assert found[0].result == threading.get_ident()
+
+
+def test_what_cannot_be_is_refused(monkeypatch):
+    with pytest.raises(UsageError, match="dask"):
+        Execution("dusk")
+    with pytest.raises(UsageError, match="no address"):
+        Execution("loky", address="tcp://localhost:1")
+    with pytest.raises(UsageError, match="at least one"):
+        Execution(jobs=0)
+
+
+@pytest.mark.parametrize("backend", ["dask", "ray"])
+def test_a_missing_library_is_named(backend, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, NEEDS[backend], None)
+    with pytest.raises(MissingLibrary, match=f"moeplan\\[{backend}\\]"):
+        list(run_tasks(faulty(), [1], Execution(backend, jobs=1)))
