@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ..common.errors import BadInput, UsageError
+from .check_engine import engine_findings
 from .console import show, show_json, table
 from .traffic import Replay, Traffic, read_traffic
 
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from ..workload.model import MoEModel
 
 NounT = TypeVar("NounT")
+_ENGINE = "The file of an engine"
 _WORDS = {True: "ok", False: "WRONG", None: "skipped"}
 
 
 def check(
-    plan: Annotated[Path, typer.Argument(help="A plan (.json).")],
+    plan: Annotated[Path, typer.Argument(help="A plan (.json), or with --engine the file of an engine.")],
     trace: Annotated[
         Path | None, typer.Option(help="The trace that was planned on: score the plan again.")
     ] = None,
@@ -33,12 +35,41 @@ def check(
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model, where it is no preset.")] = None,
     platform: Annotated[str | None, typer.Option(help="The platform, where it is no preset.")] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Check the file of an engine: sglang, vllm, vllm-ascend, tensorrt-llm, eplb.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = None,
+    ep_size: Annotated[
+        int | None, typer.Option(min=1, help="Its expert-parallel ranks.", rich_help_panel=_ENGINE)
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Its nodes (default: 1).", rich_help_panel=_ENGINE)
+    ] = None,
+    redundant: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Redundant experts it is launched with (default: what the file has).",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check a plan: schema, feasibility, sums and gaps, and that model and platform are still the same.
 
-    With --trace the placements are scored again. Exits with 3 where something is wrong.
+    With --trace the placements are scored again. With --engine the file need not be ours: it is held against
+    the rules of that engine. Exits with 3 where something is wrong.
     """
+    if engine is not None:
+        if trace or held_out or platform:
+            raise UsageError("--engine goes with --model, --ep-size, --nodes and --redundant alone")
+        _conclude(plan, engine_findings(plan, engine, model, ep_size, nodes or 1, redundant), json, engine)
+        return
+    if ep_size or nodes or redundant is not None:
+        raise UsageError("--ep-size, --nodes and --redundant go with --engine", fix="name the engine")
     from ..hardware.platform import load_platform, platform_names
     from ..placement.plan import read_plan
     from ..workload.model import load_model, model_names
@@ -56,13 +87,19 @@ def check(
         if all(finding.ok for finding in findings):
             steps = _traffic(document, shapes, trace, held_out)
             findings += family.rescore(document, shapes, machine, steps.profile, steps.held_out)
+    _conclude(plan, findings, json)
+
+
+def _conclude(plan: Path, findings: list[Finding], json: bool, engine: str = "") -> None:
+    """Print the findings. Raises BadInput where one of them is wrong."""
     _show(plan, findings, json)
     wrong = [finding for finding in findings if finding.ok is False]
     if wrong:
         raise BadInput(
-            f"plan {str(plan)!r} fails {len(wrong)} of {len(findings)} checks",
+            f"{f'{engine} file' if engine else 'plan'} {str(plan)!r} fails "
+            f"{len(wrong)} of {len(findings)} checks",
             where=", ".join(finding.check for finding in wrong),
-            fix="plan again",
+            fix="correct the file, or export a plan with moeplan export" if engine else "plan again",
         )
 
 

@@ -1,8 +1,7 @@
-"""Routing choices from a numpy archive (.npz)."""
+"""Plain numpy arrays: choices [T, L, K] (.npz or .npy), and counts [L, E] or [S, L, E] (.npy)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import BadInput
+from ..counts import CountLoad, check_counts, named_file
 from ..model import MoEModel
 from ..trace import RoutingTrace, check_model, with_file
+from .numpy_file import read_archive, read_array
 
 _KEYS: Final = ("experts", "weights", "request", "position", "step", "phase", "layers", "num_experts")
 
@@ -30,7 +31,7 @@ def read_arrays(path: str | Path, model: MoEModel) -> RoutingTrace:
     Raises BadInput naming the file and the key, or row and layer.
     """
     path = Path(path)
-    arrays = _load(path)
+    arrays = read_archive(path, _KEYS)
     if "experts" not in arrays:
         raise BadInput(
             f"{str(path)!r} has no key 'experts'",
@@ -43,38 +44,77 @@ def read_arrays(path: str | Path, model: MoEModel) -> RoutingTrace:
     return trace
 
 
-def _load(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        archive = np.load(path, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise BadInput(f"{str(path)!r} does not exist", fix="check the path") from error
-    except Exception as error:  # numpy, zipfile and zlib answer damage with many kinds
+def read_plain(path: str | Path, model: MoEModel) -> RoutingTrace | CountLoad:
+    """Read an .npy file: choices [T, L, K] of one request, or counts [L, E] or [S, L, E].
+
+    The last axis tells which; axis L holds the model's MoE layers.
+    Raises BadInput that names the file and its shape.
+    """
+    path = Path(path)
+    array = read_array(path)
+    if array.ndim == 3 and array.shape[2] == model.top_k != model.experts:
+        trace = with_file(path, lambda: _build({"experts": array}, model, path.name, one_request=True))
+        check_model(trace, model)
+        return trace
+    if array.ndim not in (2, 3) or array.shape[-1] != model.experts:
         raise BadInput(
-            f"{str(path)!r} is not a whole numpy archive (.npz)", fix="copy it again, or save it anew"
-        ) from error
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise BadInput(f"{str(path)!r} holds one array, not an archive", fix="save it with numpy.savez")
-    with archive:
-        return {key: _load_key(archive, key, path) for key in archive.files if key in _KEYS}
+            f"{str(path)!r} has the shape {array.shape}",
+            allowed=f"counts [layers, {model.experts}] or [windows, layers, {model.experts}], "
+            f"or choices [tokens, layers, {model.top_k}] of {model.name}",
+            fix="name the model that was recorded",
+        )
+    return read_count_array(path, model=model)
 
 
-def _load_key(archive: Mapping[str, Any], key: str, path: Path) -> NDArray[Any]:
+def read_count_array(
+    path: str | Path, layers: tuple[int, ...] | None = None, model: MoEModel | None = None
+) -> CountLoad:
+    """Read counts [L, E] or [S, L, E] from an .npy file.
+
+    Axis L holds `layers`, else the model's MoE layers, else rows that are numbered from 0.
+    Raises BadInput that names the file, and window, layer and expert.
+    """
+    path = Path(path)
+    array = read_array(path)
+    if array.ndim not in (2, 3):
+        raise BadInput(
+            f"{str(path)!r} has the shape {array.shape}",
+            allowed="counts [layers, experts] or [windows, layers, experts]",
+        )
+    counts = array.reshape(-1, *array.shape[-2:])
+    named = layers if layers is not None else model.moe_layers if model is not None else None
+    if named is not None and len(named) != counts.shape[1]:
+        raise BadInput(
+            f"{str(path)!r} has {counts.shape[1]} layers, not {len(named)}",
+            where=f"shape {array.shape}",
+            fix="leave out dense layers; rows are the MoE layers in ascending order",
+        )
     try:
-        array = archive[key]
-    except Exception as error:  # see _load; ValueError for pickled objects
-        raise BadInput(f"{str(path)!r}: key {key!r} cannot be read: {error}") from error
-    if not isinstance(array, np.ndarray):
-        raise BadInput(f"{str(path)!r}: key {key!r} is no array")
-    return array
+        load = CountLoad(
+            counts=counts,
+            layers=named if named is not None else tuple(range(counts.shape[1])),
+            windows=tuple(f"window {window}" for window in range(counts.shape[0])),
+            model=model.name if model is not None else "",
+            source=f"numpy array, {path.name}",
+        )
+        if model is not None:
+            check_counts(load, model)
+    except BadInput as error:
+        raise named_file(error, path) from error
+    return load
 
 
-def _build(arrays: dict[str, NDArray[Any]], model: MoEModel, name: str) -> RoutingTrace:
+def _build(
+    arrays: dict[str, NDArray[Any]], model: MoEModel, name: str, *, one_request: bool = False
+) -> RoutingTrace:
     experts = arrays["experts"]
     if experts.ndim != 3:
         raise BadInput(
             f"key 'experts' must have the axes [tokens, layers, top-k], not the shape {experts.shape}"
         )
     layers = _layers(arrays, model, experts.shape[1])
+    if one_request:
+        arrays = {**arrays, "request": np.zeros(experts.shape[0], dtype=np.int32)}
     request, position = _requests(arrays, experts.shape[0])
     return RoutingTrace(
         experts=experts,

@@ -1,0 +1,119 @@
+"""`moeplan export`: a plan of replicas as the file that a serving engine loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..common.errors import BadInput, UsageError
+from .console import show, show_json, table
+from .options import check_outputs, show_layers
+
+if TYPE_CHECKING:
+    from ..placement.export.engine import Engine
+    from ..workload.counts import CountLoad
+    from ..workload.model import MoEModel
+
+
+def export(
+    plan: Annotated[
+        Path, typer.Argument(help="A plan of replicas (.json); for sglang also counts (.npz) or a trace.")
+    ],
+    engine: Annotated[
+        str, typer.Option(help="sglang, vllm, vllm-ascend, tensorrt-llm or eplb (DeepSeek's arrays).")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="The file; for vllm .json holds lists, .jsonl a mapping line."),
+    ],
+    model: Annotated[str | None, typer.Option(help="The model, where it is no preset.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write what an engine loads, and beside it FILE.moeplan.json with launch flags and preconditions.
+
+    The file is read back and held against the engine's rules before it is written. Counts or a trace
+    instead of a plan become what SGLang plans from by itself.
+    """
+    from ..placement.export.engines import export_counts, export_layout, find_engine, sidecar_path
+    from ..placement.export.layout import layout_of
+
+    wanted = find_engine(engine)
+    check_outputs(
+        {"--output": output, "the sidecar": sidecar_path(output)}, {"the plan": plan, "--model": model}
+    )
+    if _is_plan(plan):
+        document = _read(plan)
+        recorded = getattr(document.model, "name", document.model)
+        shapes = _shapes(model, recorded)
+        sidecar = export_layout(layout_of(document), wanted, output, model=shapes, source=plan.name)
+    else:
+        load = _counts(plan, wanted)
+        shapes = _shapes(model, load.model)
+        if shapes is None:
+            raise UsageError("counts need their model", where="--model", fix="name the model")
+        sidecar = export_counts(load, output, model=shapes, source=plan.name)
+    if json:
+        show_json({"output": str(output), "sidecar": str(sidecar_path(output)), **sidecar})
+    else:
+        _show(sidecar, output, sidecar_path(output))
+
+
+def _is_plan(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(4) not in (b"PAR1", b"PK\x03\x04")
+    except OSError as error:
+        raise BadInput(f"cannot read {str(path)!r}: {error.strerror}", fix="check the path") from error
+
+
+def _read(path: Path) -> Any:
+    from ..placement.plan import read_plan
+
+    document = read_plan(path)
+    if document.family != "replicas":
+        raise BadInput(
+            f"{str(path)!r} is a plan of {document.family}, which no serving engine loads",
+            allowed="plans of replicas",
+            fix="plan for a GPU cluster, as in moeplan plan --platform gpu-cluster",
+        )
+    return document
+
+
+def _counts(path: Path, engine: Engine) -> CountLoad:
+    from ..workload.counts import count_trace, read_counts
+    from ..workload.trace import read_trace
+
+    if engine.name != "sglang":
+        raise UsageError(
+            f"{engine.name} loads no counts",
+            where=str(path),
+            fix="plan from them first, then export the plan",
+        )
+    with path.open("rb") as stream:
+        is_trace = stream.read(4) == b"PAR1"
+    return count_trace(read_trace(path)) if is_trace else read_counts(path)
+
+
+def _shapes(named: str | None, recorded: str | None) -> MoEModel | None:
+    """The model that the user names, else the preset that the plan names, else None."""
+    from ..workload.model import load_model, model_names
+
+    if named is not None:
+        return load_model(named)
+    return load_model(recorded) if recorded in model_names() else None
+
+
+def _show(sidecar: dict[str, Any], output: Path, beside: Path) -> None:
+    words = {True: "ok", False: "WRONG", None: "note"}
+    rows = ((found["check"], words[found["ok"]], found["detail"]) for found in sidecar["checks"])
+    show(table(("check", "result", "detail"), rows, left=3))
+    unplanned = sidecar.get("unplanned_layers")
+    lines = [f"file:    {output}", f"sidecar: {beside}"]
+    if unplanned:
+        lines.append(f"not planned, filled in plain order: layers {show_layers(tuple(unplanned))}")
+    lines += [f"launch:  {flag}" for flag in sidecar["launch"]["flags"]]
+    lines += [f"needs:   {line}" for line in sidecar["preconditions"]]
+    lines += [f"note:    {line}" for line in sidecar["notes"]]
+    show(*lines)
