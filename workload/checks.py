@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,36 +24,54 @@ def check_column(name: str, values: NDArray[Any], tokens: int, largest: int) -> 
         )
 
 
+#: Stands in the place of an expert that adaptive routing dropped.
+DROPPED: Final = -1
+
+
 def check_choices(
     experts: NDArray[Any], layers: tuple[int, ...], num_experts: int, *, first_row: int = 0
 ) -> None:
-    """Check ids [T, L, K]: in range, and distinct within a token and layer.
+    """Check ids [T, L, K]: in range or dropped, distinct within a token and layer, and one at least kept.
 
     Raises BadInput that names row (counted from `first_row`) and absolute layer.
     """
-    wrong = (experts < 0) | (experts >= num_experts)
+    wrong = (experts < DROPPED) | (experts >= num_experts)
     if wrong.any():
         row, layer, place = _first(wrong)
         raise BadInput(
             f"expert id {experts[row, layer, place]} is out of range",
             where=f"row {first_row + row}, layer {layers[layer]}",
-            allowed=f"0 to {num_experts - 1}",
+            allowed=f"0 to {num_experts - 1}, or {DROPPED} for a dropped expert",
             fix=f"check that the trace comes from a model with {num_experts} experts",
         )
     ordered = np.sort(experts, axis=-1)
-    twice = ordered[..., 1:] == ordered[..., :-1]
+    twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] != DROPPED)
     if twice.any():
         row, layer, place = _first(twice)
         raise BadInput(
-            f"expert {ordered[row, layer, place]} appears twice in the choices of one token",
+            f"expert {ordered[row, layer, place + 1]} appears twice in the choices of one token",
             where=f"row {first_row + row}, layer {layers[layer]}",
             allowed="top-k distinct experts per token and layer",
             fix="record logical expert ids, not physical slots",
         )
+    idle = ordered[..., -1:] == DROPPED
+    if idle.any():
+        row, layer, _ = _first(idle)
+        raise BadInput(
+            "all experts of a token are dropped",
+            where=f"row {first_row + row}, layer {layers[layer]}",
+            allowed="at least one expert per token and layer",
+            fix="keep the expert with the largest router weight",
+        )
 
 
-def check_weights(weights: NDArray[Any], layers: tuple[int, ...], *, first_row: int = 0) -> None:
-    """Check router weights [T, L, K]: finite and not negative. Raises BadInput with row and layer."""
+def check_weights(
+    weights: NDArray[Any], experts: NDArray[Any], layers: tuple[int, ...], *, first_row: int = 0
+) -> None:
+    """Check router weights [T, L, K]: finite and not negative, and 0 where `experts` [T, L, K] is dropped.
+
+    Raises BadInput with row and layer.
+    """
     wrong = ~((weights >= 0) & (weights <= np.finfo(np.float32).max))  # true for nan as well
     if wrong.any():
         row, layer, place = _first(wrong)
@@ -62,6 +80,15 @@ def check_weights(weights: NDArray[Any], layers: tuple[int, ...], *, first_row: 
             where=f"row {first_row + row}, layer {layers[layer]}",
             allowed="finite numbers that are not negative",
             fix="record the weights again, or leave them out",
+        )
+    ghost = (weights > 0) & (experts == DROPPED)
+    if ghost.any():
+        row, layer, place = _first(ghost)
+        raise BadInput(
+            f"a dropped expert has the router weight {weights[row, layer, place]}",
+            where=f"row {first_row + row}, layer {layers[layer]}",
+            allowed="0 where the expert is -1",
+            fix="set the weights of dropped experts to 0",
         )
 
 

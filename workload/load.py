@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from ..common.errors import BadInput
 from ..common.files import fingerprint
+from .checks import DROPPED
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
     """S decode steps of B batch slots.
 
-    - `experts` int16 [S, B, L, K]: logical expert ids that slot b chose at step s.
+    - `experts` int16 [S, B, L, K]: logical expert ids that slot b chose at step s; -1 in the place of an
+      expert that was dropped.
     - `layers`: absolute ids of axis L; `num_experts`: E; `model`: name of the model.
     - `requests`: distinct requests that the steps were made from.
     - `repeated`: True where a request runs in several slots at once, or a token is used twice.
@@ -57,8 +59,18 @@ class Load:
         """K, experts per token."""
         return int(self.experts.shape[3])
 
+    def pruned(self, kept: NDArray[np.bool_], note: str) -> Load:
+        """The same steps without the choices that `kept` bool [S, B, L, K] marks False; `note` is added.
+
+        Raises BadInput on another shape.
+        """
+        if kept.shape != self.experts.shape:
+            raise BadInput(f"'kept' must have the shape of the load, {self.experts.shape}, not {kept.shape}")
+        experts = np.where(kept, self.experts, np.int16(DROPPED))
+        return replace(self, experts=experts, note=f"{self.note} {note}".strip())
+
     def counts(self) -> NDArray[np.int32]:
-        """Tokens of every expert at every step, int32 [S, L, E]; each [s, l] sums to B * K."""
+        """Tokens of every expert at every step, int32 [S, L, E]; [s, l] sums to B * K less the dropped."""
         return count_experts(self.experts, self.num_experts)
 
     def pair_counts(self) -> NDArray[np.int64]:
@@ -73,28 +85,31 @@ class Load:
 
 
 def count_experts(experts: NDArray[Any], num_experts: int) -> NDArray[np.int32]:
-    """Count choices [S, B, L, K] into int32 [S, L, E]."""
+    """Count choices [S, B, L, K] into int32 [S, L, E]; dropped ones (-1) do not count."""
     steps, _, layers, _ = experts.shape
-    bins = np.arange(steps * layers, dtype=np.int64).reshape(steps, 1, layers, 1) * num_experts
-    flat = np.bincount((bins + experts).ravel(), minlength=steps * layers * num_experts)
-    return flat.reshape(steps, layers, num_experts).astype(np.int32)
+    # One bin more in every row: there the dropped experts fall.
+    width = num_experts + 1
+    bins = np.arange(steps * layers, dtype=np.int64).reshape(steps, 1, layers, 1) * width + 1
+    flat = np.bincount((bins + experts).ravel(), minlength=steps * layers * width)
+    return flat.reshape(steps, layers, width)[..., 1:].astype(np.int32)
 
 
 def count_pairs(experts: NDArray[Any], num_experts: int) -> NDArray[np.int64]:
-    """Count co-activation in choices [T, L, K] into int64 [L, E, E].
+    """Count co-activation in choices [T, L, K] into int64 [L, E, E]; dropped ones (-1) do not count.
 
     Entry [l, i, j] is the number of tokens that chose both i and j in layer l; the matrix is
     symmetric, and its diagonal [l, i, i] is the number of tokens that chose i.
     """
     _, layers, top_k = experts.shape
-    pairs = np.zeros((layers, num_experts * num_experts), dtype=np.int64)
+    width = num_experts + 1
+    pairs = np.zeros((layers, width * width), dtype=np.int64)
     for layer in range(layers):
-        ids = experts[:, layer].astype(np.int64)
+        ids = experts[:, layer].astype(np.int64) + 1
         for first in range(top_k):
             for second in range(first, top_k):
-                flat = ids[:, first] * num_experts + ids[:, second]
-                pairs[layer] += np.bincount(flat, minlength=num_experts * num_experts)
-    upper = pairs.reshape(layers, num_experts, num_experts)
+                flat = ids[:, first] * width + ids[:, second]
+                pairs[layer] += np.bincount(flat, minlength=width * width)
+    upper = pairs.reshape(layers, width, width)[:, 1:, 1:]
     both = upper + upper.transpose(0, 2, 1)
     diagonal = np.arange(num_experts)
     both[:, diagonal, diagonal] = upper[:, diagonal, diagonal]

@@ -31,7 +31,8 @@ _INT32_MAX: Final = 2**31 - 1
 class RoutingTrace:
     """Choices of T tokens in L MoE layers with top-K routing.
 
-    - `experts` int16 [T, L, K]: logical expert ids, distinct within one token and layer.
+    - `experts` int16 [T, L, K]: logical expert ids, distinct within one token and layer; -1 in the place of
+      an expert that was dropped (`workload.pruning`), never of all experts of a token and layer.
     - `weights` float32 [T, L, K]: router probabilities, not negative (0 is legal), or None.
     - `request` int32 [T] and `position` int32 [T]: whose token it is, and which of that request.
     - `step` int32 [T]: decode step of the recording engine, or None.
@@ -67,7 +68,7 @@ class RoutingTrace:
             rows = slice(first, first + ROW_GROUP_ROWS)
             check_choices(self.experts[rows], self.layers, self.num_experts, first_row=first)
             if self.weights is not None:
-                check_weights(self.weights[rows], self.layers, first_row=first)
+                check_weights(self.weights[rows], self.experts[rows], self.layers, first_row=first)
         self._freeze("experts", self.experts, np.int16)
         if self.weights is not None:
             self._freeze("weights", self.weights, np.float32)

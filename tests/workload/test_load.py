@@ -55,3 +55,20 @@ def test_shape_fingerprint_and_protection():
         load.experts[0] = 1
     with pytest.raises(BadInput, match="a load needs"):
         make_load([[[[0, 1]]]], layers=(0, 1))
+
+
+def test_dropped_experts_do_not_count():
+    load = make_load([[[[0, -1]], [[-1, 1]], [[1, 2]]]])
+    assert load.counts().tolist() == [[[1, 2, 1, 0]]]
+    assert load.pair_counts().tolist() == [[[1, 0, 0, 0], [0, 2, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]]
+
+
+def test_a_pruned_load_keeps_what_is_marked():
+    load = make_load([[[[0, 1]], [[1, 2]]]], note="Replayed.")
+    kept = np.array([[[[True, False]], [[True, True]]]])
+    left = load.pruned(kept, "Pruned.")
+    assert left.experts.tolist() == [[[[0, -1]], [[1, 2]]]]
+    assert (left.note, left.layers, left.model) == ("Replayed. Pruned.", load.layers, load.model)
+    assert left.fingerprint != load.fingerprint
+    with pytest.raises(BadInput, match="'kept' must have the shape"):
+        load.pruned(kept[0], "")

@@ -124,8 +124,16 @@ def lists(values, kind):
             ["row 4, layer 3", "id 6"],
         ),
         (
-            {"change": {"experts": lists([-1, 1, 2, 3] * 5, pa.int16())}},
-            ["row 0, layer 1", "id -1", "0 to 5"],
+            {"change": {"experts": lists([-2, 1, 2, 3] * 5, pa.int16())}},
+            ["row 0, layer 1", "id -2", "0 to 5, or -1 for a dropped expert"],
+        ),
+        (
+            {"change": {"experts": lists([0, 1, -1, -1] + [0, 1, 2, 3] * 4, pa.int16())}},
+            ["row 0, layer 3", "all experts of a token are dropped"],
+        ),
+        (
+            {"change": {"experts": lists([0, 1, 2, 3] * 4 + [0, -1, 2, 3], pa.int16())}},
+            ["row 4, layer 1", "a dropped expert has the router weight 0.5"],
         ),
         (
             {"change": {"experts": lists([0, 1, 2, 3, 4, 4, 2, 3] * 3, pa.int16())[:5]}},

@@ -1,0 +1,288 @@
+"""`moeplan prune`: adaptive routing on a trace, and its calibration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..common.errors import UsageError
+from .console import show, show_json, table
+from .options import check_outputs
+from .pruning import VariantName, Window, apply, calibrated, prepare, read
+
+if TYPE_CHECKING:
+    from ..workload.cognitive import TokenRule
+    from ..workload.pruning import PruningSettings
+
+_INPUT, _ROUTING, _SEARCH, _OUTPUT = "What to prune", "How to prune", "How to calibrate", "What to write"
+
+
+def prune(
+    model: Annotated[
+        str, typer.Option(help="Preset, YAML file or Hugging Face config.json.", rich_help_panel=_INPUT)
+    ],
+    platform: Annotated[
+        str, typer.Option(help="Preset or YAML file with PIM channels.", rich_help_panel=_INPUT)
+    ],
+    trace: Annotated[
+        Path, typer.Option(help="Routing trace (.parquet) with router weights.", rich_help_panel=_INPUT)
+    ],
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where experts live (default: uniform LPT on the profile part).", rich_help_panel=_INPUT
+        ),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Tokens of a decode step.", rich_help_panel=_INPUT)] = 32,
+    steps: Annotated[int, typer.Option(min=1, help="Decode steps to measure.", rich_help_panel=_INPUT)] = 32,
+    held_out: Annotated[
+        float,
+        typer.Option(
+            help="Share of the trace that figures are measured on; the rest is the profile (0: all is both).",
+            rich_help_panel=_INPUT,
+        ),
+    ] = 0.5,
+    layers: Annotated[
+        str | None,
+        typer.Option(help="Layers, as in 3-5,8 (default: all of the trace).", rich_help_panel=_INPUT),
+    ] = None,
+    assume_weights: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATIO",
+            help="For a trace without weights: the i-th choice weighs RATIO**i.",
+            rich_help_panel=_INPUT,
+        ),
+    ] = None,
+    think_share: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="For a trace without phases: this share of every request thinks, the rest answers.",
+            rich_help_panel=_INPUT,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of split and replay.", rich_help_panel=_INPUT)] = 0,
+    alpha: Annotated[
+        float | None,
+        typer.Option(help="One threshold for all layers and phases.", rich_help_panel=_ROUTING),
+    ] = None,
+    alpha_think: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A|A,A,A",
+            help="Threshold in the think phase (shallow, middle, deep layers).",
+            rich_help_panel=_ROUTING,
+        ),
+    ] = None,
+    alpha_answer: Annotated[
+        str | None,
+        typer.Option(metavar="A|A,A,A", help="The same in the answer phase.", rich_help_panel=_ROUTING),
+    ] = None,
+    k_min: Annotated[
+        str,
+        typer.Option(metavar="K|K,K,K", help="Experts that every token keeps.", rich_help_panel=_ROUTING),
+    ] = "1",
+    cognitive: Annotated[
+        int, typer.Option(min=0, help="Cognitive experts of a layer.", rich_help_panel=_ROUTING)
+    ] = 0,
+    boost: Annotated[
+        float, typer.Option(help="How much their weights grow in the think phase.", rich_help_panel=_ROUTING)
+    ] = 1.0,
+    mark: Annotated[
+        str,
+        typer.Option(
+            metavar="PHASE|FROM-TO|PHASE:FROM-TO",
+            help="Tokens of the profile part by which cognitive experts are told.",
+            rich_help_panel=_ROUTING,
+        ),
+    ] = "think",
+    congestion: Annotated[
+        bool,
+        typer.Option("--congestion", help="Drop experts from congested channels.", rich_help_panel=_ROUTING),
+    ] = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="Search a grid for the Pareto front of kept routing mass and time.",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = False,
+    variant: Annotated[VariantName, typer.Option(help="Which grid.", rich_help_panel=_SEARCH)] = "static",
+    keep: Annotated[
+        float | None,
+        typer.Option(
+            help="Take the fastest settings that keep this share of routing mass.", rich_help_panel=_SEARCH
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The pruned trace.", rich_help_panel=_OUTPUT)
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
+    ] = False,
+) -> None:
+    """Drop experts that add little to a token, and say what that saves on a PIM machine.
+
+    Time is that of the experts of a decode step, channels and network, on held-out steps. With --calibrate,
+    settings are searched on the profile part.
+    """
+    from ..hardware.platform import load_platform
+    from ..workload.model import load_model
+
+    given = _Given(alpha, alpha_think, alpha_answer, k_min, boost, cognitive, congestion)
+    _check_use(calibrate, given, keep, output)
+    rule = parse_rule(mark)
+    settings = None if calibrate else parse_settings(given)
+    check_outputs({"--output": output}, {"--trace": trace, "--plan": plan, "--model": model})
+    shapes, machine = load_model(model), load_platform(platform)
+    whole = read(trace, shapes, layers, assume_weights, think_share)
+    bench = prepare(whole, shapes, machine, plan, rule, Window(batch, steps, seed, held_out))
+    if settings is not None:
+        answer = apply(bench, settings, output)
+    else:
+        answer = calibrated(bench, variant, keep, output)
+    answer = {"model": shapes.name, "platform": machine.name, "placement": bench.placement, **answer}
+    if json:
+        show_json(answer)
+    else:
+        _show(answer, output)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The options that say how to prune."""
+
+    alpha: float | None
+    think: str | None
+    answer: str | None
+    k_min: str
+    boost: float
+    cognitive: int
+    congestion: bool
+
+
+def _check_use(calibrate: bool, given: _Given, keep: float | None, output: Path | None) -> None:
+    nothing = _Given(None, None, None, "1", 1.0, 0, False)
+    if calibrate and given != nothing:
+        raise UsageError(
+            "--calibrate searches for the settings, and some were given", fix="leave out one or the other"
+        )
+    if not calibrate and given == nothing:
+        raise UsageError(
+            "nothing says how to prune",
+            fix="give --alpha, --alpha-think, --alpha-answer or --congestion, or search with --calibrate",
+        )
+    if not calibrate and keep is not None:
+        raise UsageError("--keep goes with --calibrate", fix="leave it out, or add --calibrate")
+    if calibrate and output is not None and keep is None:
+        raise UsageError(
+            "calibration finds many settings, and -o writes one trace",
+            fix="say with --keep which share of routing mass must stay",
+        )
+
+
+def parse_settings(given: _Given) -> PruningSettings:
+    """Read the settings. Raises UsageError that names the option."""
+    from ..workload.pruning import PruningSettings
+
+    floors = _three(given.k_min, "--k-min", int)
+    return PruningSettings(
+        uniform=given.alpha,
+        think=_three(given.think, "--alpha-think", float) if given.think else None,
+        answer=_three(given.answer, "--alpha-answer", float) if given.answer else None,
+        k_min=(int(floors[0]), int(floors[1]), int(floors[2])),
+        boost=given.boost,
+        cognitive=given.cognitive,
+        congestion=given.congestion,
+    )
+
+
+def _three(text: str, option: str, kind: type[int] | type[float]) -> tuple[float, float, float]:
+    """One number for all depths, or three."""
+    try:
+        values = [kind(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) == 1:
+        values *= 3
+    if len(values) != 3:
+        raise UsageError(
+            f"{text!r} is not understood",
+            where=option,
+            allowed="one number, or three for shallow, middle and deep layers",
+            fix=f"for example {option} {'2 or 3,2,2' if kind is int else '0.4 or 0.3,0.4,0.5'}",
+        )
+    return values[0], values[1], values[2]
+
+
+def parse_rule(text: str) -> TokenRule:
+    """Read "think", "0-31" or "think:0-31" (positions in a request, both ends included)."""
+    from ..workload.cognitive import TokenRule
+
+    phase, _, span = text.rpartition(":")
+    if not phase and "-" not in span:
+        phase, span = span, ""
+    try:
+        first, last = (int(part) for part in span.split("-")) if span else (0, None)
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} marks no tokens", where="--mark", fix="for example think, 0-31 or think:0-31"
+        ) from error
+    return TokenRule(phase or None, first, last)  # type: ignore[arg-type]  # it checks the phase
+
+
+def _show(answer: dict[str, Any], output: Path | None) -> None:
+    before_s = answer["j_before_s"]
+    title = f"experts of {answer['model']} on {answer['platform']}, {answer['placement']}"
+    if "front" in answer:
+        columns = ("settings", "kept mass", "experts", "J us", "held-out mass", "held-out J us", "speed-up")
+        rows = [
+            (
+                describe(point["settings"]),
+                f"{point['kept_mass']:.2%}",
+                f"{point['experts_per_token']:.2f}",
+                f"{point['j_s'] * 1e6:,.1f}",
+                f"{point['held_out']['kept_mass']:.2%}",
+                f"{point['held_out']['j_s'] * 1e6:,.1f}",
+                f"{before_s / point['held_out']['j_s']:.2f}",
+            )
+            for point in answer["front"]
+        ]
+        show(table(columns, rows, title=title))
+        if answer["chosen"]:
+            show(f"chosen: {describe(answer['chosen']['settings'])}")
+    else:
+        effect = [
+            ("J us", f"{before_s * 1e6:,.1f}", f"{answer['j_after_s'] * 1e6:,.1f}"),
+            (
+                "experts per token",
+                f"{answer['experts_per_token_before']:.2f}",
+                f"{answer['experts_per_token']:.2f}",
+            ),
+            ("routing mass", "100.00%", f"{answer['kept_mass']:.2%}"),
+        ]
+        show(table(("", "before", "after"), effect, title=title), f"speed-up: {answer['speed_up']:.2f}")
+    if output is not None:
+        show(f"trace: {output}")
+
+
+def describe(settings: dict[str, Any]) -> str:
+    """Settings in a few words."""
+    words = []
+    if settings["uniform"] is not None:
+        words.append(f"alpha {settings['uniform']:g}")
+    for name in ("think", "answer"):
+        if settings[name] is not None:
+            words.append(f"{name} " + "/".join(f"{alpha:.3g}" for alpha in settings[name]))
+    floors = settings["k_min"]
+    words.append("k_min " + "/".join(map(str, floors if len(set(floors)) > 1 else floors[:1])))
+    if settings["boost"] > 1.0:
+        words.append(f"boost {settings['boost']:g} of {settings['cognitive']}")
+    if settings["congestion"]:
+        words.append("congestion")
+    return ", ".join(words) if words[1:] else "nothing dropped"
