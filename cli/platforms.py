@@ -14,6 +14,7 @@ from .console import show, show_json, table
 from .options import named
 
 if TYPE_CHECKING:
+    from ..hardware.nearmem import Pool
     from ..hardware.platform import Platform
     from ..hardware.topology import Topology
 
@@ -69,8 +70,14 @@ def _describe(platform: Platform) -> dict[str, Any]:
 
 def _row(platform: Platform) -> tuple[object, ...]:
     topology = platform.topology
-    kind = topology.kind if topology else "single GPU"
+    kind = topology.kind if topology else "single GPU" if platform.nearmem is None else "cores"
     shape = f"{topology.rows} x {topology.cols} " if topology and topology.rows else ""
+    if platform.nearmem is not None:
+        dies = platform.nearmem.dies
+        shape = f"{dies} dies of {shape}" if dies else shape
+        core_bytes = platform.nearmem.die.core.units.memory_bytes
+        cores = platform.nearmem.die.cores * max(dies, 1)
+        return platform.name, platform.description, shape + kind, cores, _text("_bytes", core_bytes)
     if platform.pim is None:
         return platform.name, platform.description, shape + kind, "none", ""
     sites = topology.sites if topology else 0
@@ -98,6 +105,33 @@ def _values(platform: Platform) -> Iterator[tuple[str, Any]]:
         yield from _fields("pim", platform.pim)
     if platform.gpu is not None:
         yield from _fields("gpu", platform.gpu)
+    if platform.nearmem is not None:
+        yield from _near_memory(platform.nearmem)
+
+
+def _near_memory(pool: Pool) -> Iterator[tuple[str, Any]]:
+    """Every level's own values, by the keys of a platform file and the unit of each."""
+    package, die = pool.node.package, pool.die
+    yield from (
+        ("nearmem.unit.columns", die.core.unit.columns),
+        ("nearmem.unit.column_bytes", die.core.unit.column_bytes),
+        ("nearmem.unit.column_time_s", die.core.unit.column_s),
+        ("nearmem.unit.tile_tokens", die.core.unit.tile_tokens),
+        ("nearmem.unit.peak_flop_per_s", die.core.unit.flop_per_s),
+        ("nearmem.core.side", die.core.side),
+        ("nearmem.core.link_bytes_per_s", die.core.link_bytes_per_s),
+        ("nearmem.core.multicast_bytes_per_s", die.core.multicast_bytes_per_s),
+        ("nearmem.die.rows", die.rows),
+        ("nearmem.die.cols", die.cols),
+        ("nearmem.die.link_bytes_per_s", die.link_bytes_per_s),
+        ("nearmem.die.hop_latency_s", die.hop_latency_s),
+        ("nearmem.package.dies", package.dies),
+        ("nearmem.package.die_link_bytes_per_s", package.die_link_bytes_per_s),
+        ("nearmem.node.packages", pool.node.packages),
+        ("nearmem.node.die_link_bytes_per_s", pool.node.die_link_bytes_per_s),
+        ("nearmem.pool.dies", pool.dies),
+        ("nearmem.pool.gpus", pool.gpus),
+    )
 
 
 def _topology(topology: Topology) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ compute by its number of units. Section and table numbers are ReXpert's.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from ..common.errors import UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from .topology import Topology
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -158,6 +160,8 @@ class Die:
     cols: int
     link_bytes_per_s: float
     """One link of the mesh between cores."""
+    hop_latency_s: float = 0.0
+    """One hop of that mesh."""
 
     @property
     def units(self) -> Units:
@@ -170,12 +174,25 @@ class Die:
         return math.ceil(self.rows * self.cols / self.core.side**2)
 
     @property
+    def is_tiled(self) -> bool:
+        """Whether cores cover the die without remainder."""
+        return self.rows % self.core.side == 0 == self.cols % self.core.side
+
+    @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of cores. Raises UsageError where cores do not tile the die."""
         side = self.core.side
-        if self.rows % side or self.cols % side:
+        if not self.is_tiled:
             raise UsageError(f"cores of side {side} do not tile {self.rows} x {self.cols} units")
         return self.rows // side, self.cols // side
+
+    def network(self) -> Topology:
+        """Return the mesh between cores. Raises UsageError where cores do not tile the die."""
+        from .topology import mesh
+
+        return mesh(
+            *self.grid, link_bandwidth_bytes_per_s=self.link_bytes_per_s, hop_latency_s=self.hop_latency_s
+        )
 
     def dies_for(self, weight_bytes: float) -> int:
         """Return the fewest dies whose memory holds `weight_bytes`, unused columns not counted."""
@@ -215,6 +232,31 @@ class Node:
         """All units of the node."""
         return self.package.die.pool(self.packages * self.package.dies)
 
+    def resized(self, *, side: int | None = None, columns: int | None = None) -> Node:
+        """Return the same hierarchy with other cores, or arrays of another depth."""
+        core = self.package.die.core
+        unit = replace(core.unit, columns=columns or core.unit.columns)
+        core = replace(core, unit=unit, side=side or core.side)
+        return replace(self, package=replace(self.package, die=replace(self.package.die, core=core)))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Dies that hold a model's experts, and GPUs beside them that run its attention.
+
+    `dies` and `gpus` say how many the machine has; 0 where it leaves the number open. GPUs come in
+    fractions where they are matched to the dies' peak (ReXpert Table V).
+    """
+
+    node: Node
+    dies: int = 0
+    gpus: float = 0.0
+
+    @property
+    def die(self) -> Die:
+        """The die that it is made of."""
+        return self.node.package.die
+
 
 def rexpert(*, side: int = 4, columns: int = 32 * 1024) -> Node:
     """Return ReXpert's hierarchy with cores of `side` x `side` units and arrays `columns` deep.
@@ -236,7 +278,8 @@ def rexpert(*, side: int = 4, columns: int = 32 * 1024) -> Node:
         link_bytes_per_s=64e9,  # Table IV: 512 bit at 1 GHz
         multicast_bytes_per_s=256e9,  # Table IV: five streams; 204.8 GB/s is the 99th percentile
     )
-    die = Die(core=core, rows=16, cols=20, link_bytes_per_s=64e9)  # section IV-B; Table IV
+    # Section IV-B; Table IV; three cycles at 1 GHz are BookSim2's shortest pipeline, ReXpert gives none.
+    die = Die(core=core, rows=16, cols=20, link_bytes_per_s=64e9, hop_latency_s=3 / 1e9)
     package = Package(die=die, dies=4, die_link_bytes_per_s=96e9)  # Tables III and IV
     return Node(package=package, packages=8, die_link_bytes_per_s=34e9)  # Tables III and IV
 

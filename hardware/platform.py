@@ -1,4 +1,4 @@
-"""A machine: its topology, what a site of it holds, its PIM banks and its GPU. Read from YAML."""
+"""A machine: topology, sites, PIM banks, SRAM-PIM cores, near-memory dies and GPU. Read from YAML."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from ..common.files import fingerprint, read_text
 from .gpu import Gpu
 from .pim import Pim
 from .refresh import Refresh
+from .sram_pim import SramPim
 
 if TYPE_CHECKING:
     from ..common.spec import Spec
+    from .nearmem import Pool
     from .topology import Topology
 
 PRESETS = Path(__file__).parent / "platforms"
@@ -31,7 +33,7 @@ class Platform:
     name: str
     description: str
     topology: Topology | None
-    """Sites and links; None for a single GPU."""
+    """Sites and links; None for a single GPU, and for near-memory dies that their cores do not tile."""
     site_memory_bytes: float
     """Memory of one site for weights; 0.0 where there are no PIM sites."""
     pim: Pim | None
@@ -39,6 +41,10 @@ class Platform:
     site_pseudo_channels: int
     """Lock-step groups of a site; 0 where there are no PIM sites."""
     gpu: Gpu | None
+    nearmem: Pool | None
+    """Near-memory dies; the topology is then the mesh between the cores of one of them."""
+    sram_pim: SramPim | None
+    """The core beside every site; None where there are none."""
     sources: Mapping[str, str]
     """Where a value comes from, by the dotted key of the file ("pim.t_rcd")."""
     fingerprint: str
@@ -95,8 +101,22 @@ def _build(path: Path, where: str) -> Platform:
         values["topology"] = shape.model_dump()
     if (spec.pim is None) != (spec.site is None) or (spec.pim and topology is None):
         raise BadInput(f"{where}: pim, site and topology need each other", fix="give all three, or no pim")
-    if spec.pim is None and spec.gpu is None:
-        raise BadInput(f"{where}: there is nothing to compute on", fix="give a section pim or gpu")
+    if spec.pim is None and spec.gpu is None and spec.nearmem is None:
+        raise BadInput(f"{where}: there is nothing to compute on", fix="give a section pim, gpu or nearmem")
+    if spec.sram_pim is None:
+        del values["sram_pim"]
+    elif spec.pim is None:
+        raise BadInput(f"{where}: sram_pim needs sites beside which its cores stand", fix="give site and pim")
+    nearmem = None
+    if spec.nearmem is None:
+        del values["nearmem"]  # fingerprints do not depend on sections that a file does not have
+    elif topology is not None:
+        raise BadInput(
+            f"{where}: near-memory dies bring their own network", fix="leave out topology, site and pim"
+        )
+    else:
+        nearmem = _checked(f"{where}: nearmem", spec.nearmem.build)
+        topology = nearmem.die.network() if nearmem.die.is_tiled else None
     return Platform(
         name=name or path.stem,
         description=description,
@@ -105,6 +125,8 @@ def _build(path: Path, where: str) -> Platform:
         pim=_checked(f"{where}: pim", lambda: _pim(spec.pim)) if spec.pim else None,
         site_pseudo_channels=spec.site.pseudo_channels if spec.site else 0,
         gpu=_converted(Gpu, spec.gpu) if spec.gpu else None,
+        nearmem=nearmem,
+        sram_pim=_converted(SramPim, spec.sram_pim) if spec.sram_pim else None,
         sources={".".join(key): source for key, (_, source) in leaves.items() if source},
         fingerprint=fingerprint(values),
     )

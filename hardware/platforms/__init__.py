@@ -1,8 +1,8 @@
 """The file format of platforms; the presets lie beside it.
 
-A file has the sections topology, site, pim and gpu. Every value is a scalar or {value: ..., source: ...};
-the presets give a source for each. Keys are the names of the Python fields without their unit
-("t_rcd: 19.4 ns" is `Pim.t_rcd_s`), because a file writes the unit with the value.
+A file has the sections topology, site, pim, sram_pim, gpu and nearmem. Every value is a scalar or
+{value: ..., source: ...}; the presets give a source for each. Keys are the names of the Python fields
+without their unit ("t_rcd: 19.4 ns" is `Pim.t_rcd_s`), because a file writes the unit with the value.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from ...common.errors import UsageError
 from ...common.spec import Spec
 from .. import units
+from ..nearmem import Core, Die, Node, Package, Pool, Unit
 from ..topology import Topology, fully_connected, gpu_cluster, mesh, ring, star, torus
 
 
@@ -180,6 +181,18 @@ class PimSpec(Spec):
     refresh: RefreshSpec | None = None
 
 
+class SramPimSpec(Spec):
+    """Fields of sram_pim.SramPim."""
+
+    macro_groups: PositiveInt
+    group_pus: PositiveInt
+    pu_peak: FlopPerS
+    clock: Hertz
+    vector_lanes: PositiveInt
+    reduce_lanes: PositiveInt
+    port: BytesPerS
+
+
 class GpuSpec(Spec):
     """Fields of gpu.Gpu; what is left out takes the default there."""
 
@@ -192,10 +205,101 @@ class GpuSpec(Spec):
     kernel: Seconds | None = None
 
 
+class UnitSpec(Spec):
+    """Fields of nearmem.Unit: how deep the array is, and one column of it."""
+
+    columns: PositiveInt
+    column: WholeBytes
+    column_time: Seconds
+    tile_tokens: PositiveInt
+    peak: FlopPerS
+
+
+class CoreSpec(Spec):
+    """Fields of nearmem.Core: side x side units."""
+
+    side: PositiveInt
+    link: BytesPerS
+    multicast: BytesPerS
+
+
+class DieSpec(Spec):
+    """Fields of nearmem.Die: rows x cols units."""
+
+    rows: PositiveInt
+    cols: PositiveInt
+    link: BytesPerS
+    hop_latency: Seconds
+
+
+class PackageSpec(Spec):
+    """Fields of nearmem.Package."""
+
+    dies: PositiveInt
+    die_link: BytesPerS
+
+
+class NodeSpec(Spec):
+    """Fields of nearmem.Node."""
+
+    packages: PositiveInt
+    die_link: BytesPerS
+
+
+class PoolSpec(Spec):
+    """How many dies there are for experts, and how many GPUs for attention; left out: as many as needed."""
+
+    dies: PositiveInt | None = None
+    gpus: Annotated[float, Field(gt=0)] | None = None
+
+
+class NearMemorySpec(Spec):
+    """Section nearmem: near-memory dies, level by level."""
+
+    unit: UnitSpec
+    core: CoreSpec
+    die: DieSpec
+    package: PackageSpec
+    node: NodeSpec
+    pool: PoolSpec = PoolSpec()
+
+    def build(self) -> Pool:
+        """Return the hierarchy. Raises UsageError where values contradict each other."""
+        unit = Unit(
+            columns=self.unit.columns,
+            column_bytes=self.unit.column,
+            column_s=self.unit.column_time,
+            tile_tokens=self.unit.tile_tokens,
+            flop_per_s=self.unit.peak,
+        )
+        core = Core(
+            unit=unit,
+            side=self.core.side,
+            link_bytes_per_s=self.core.link,
+            multicast_bytes_per_s=self.core.multicast,
+        )
+        if core.units.count > self.die.rows * self.die.cols:
+            raise UsageError(
+                f"a core of side {core.side} is larger than a die of {self.die.rows} x {self.die.cols} units"
+            )
+        die = Die(
+            core=core,
+            rows=self.die.rows,
+            cols=self.die.cols,
+            link_bytes_per_s=self.die.link,
+            hop_latency_s=self.die.hop_latency,
+        )
+        package = Package(die=die, dies=self.package.dies, die_link_bytes_per_s=self.package.die_link)
+        node = Node(package=package, packages=self.node.packages, die_link_bytes_per_s=self.node.die_link)
+        return Pool(node, self.pool.dies or 0, self.pool.gpus or 0.0)
+
+
 class PlatformSpec(Spec):
     """A whole file, after sources and base have been taken out. The kind decides the topology's keys."""
 
     topology: dict[str, Any] | None = None
     site: SiteSpec | None = None
     pim: PimSpec | None = None
+    sram_pim: SramPimSpec | None = None
     gpu: GpuSpec | None = None
+    nearmem: NearMemorySpec | None = None

@@ -61,6 +61,15 @@ def test_a_platform_with_every_value_and_source(cli):
         assert values[key]["source"], key
 
 
+def test_a_pool_with_every_value_and_source(cli):
+    values = answer(cli, "platforms", "rexpert-pool-397b")["values"]
+    assert values["nearmem.pool.dies"]["value"] == 289
+    assert values["nearmem.unit.column_time_s"]["value"] == pytest.approx(2.5e-9)
+    assert values["nearmem.core.multicast_bytes_per_s"]["value"] == 256e9
+    bare = [key for key, entry in values.items() if key.startswith("nearmem") and not entry["source"]]
+    assert bare == []
+
+
 def test_a_platform_for_people_is_exact(cli):
     lines = {
         line.split()[0]: line for line in cli("platforms", "spimoe-4x8").out.splitlines() if line.strip()

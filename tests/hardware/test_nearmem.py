@@ -48,6 +48,20 @@ def test_cores_tile_the_die_as_a_grid() -> None:
         _ = rexpert(side=6).package.die.grid
 
 
+def test_network_is_the_mesh_of_cores() -> None:
+    network = rexpert(side=2).package.die.network()
+    assert (network.rows, network.cols, network.links) == (8, 10, 2 * (8 * 9 + 7 * 10))
+    assert set(network.link_latency_s.tolist()) == {3 / 1e9}
+    assert not rexpert(side=6).package.die.is_tiled
+    with pytest.raises(UsageError, match="side 6"):
+        rexpert(side=6).package.die.network()
+
+
+def test_resizing_changes_cores_and_depth_only() -> None:
+    assert rexpert().resized(side=2, columns=16384) == rexpert(side=2, columns=16384)
+    assert rexpert().resized() == rexpert()
+
+
 def test_dies_and_pools() -> None:
     die = rexpert().package.die
     # 30.1 GiB / 1.25 GiB = 24.1; exactly two dies' worth needs two.

@@ -6,6 +6,7 @@ import yaml
 
 from moeplan.common.errors import BadInput, UsageError
 from moeplan.hardware.gpu import Gpu
+from moeplan.hardware.nearmem import rexpert
 from moeplan.hardware.pim import Pim
 from moeplan.hardware.platform import PRESETS, _key, load_platform, platform_names
 from moeplan.hardware.platforms import GpuSpec, PimSpec, RefreshSpec
@@ -44,10 +45,13 @@ def test_every_value_of_a_preset_has_a_source(name: str) -> None:
 
 
 def test_presets() -> None:
-    assert platform_names() == (
+    names = platform_names()
+    assert list(names) == sorted(set(names))
+    assert set(names) >= {
         *("a100-80g", "b200", "b200-hbmpim", "gddr6-aim", "h100", "h100-attacc", "h100-attacc-npc"),
-        *("h20", "newton-hbm2", "samsung-hbmpim", "spimoe-4x8"),
-    )
+        *("h20", "newton-hbm2", "rexpert-die", "rexpert-pool-35b", "rexpert-pool-397b", "rexpert-pool-glm"),
+        *("samsung-hbmpim", "spimoe-4x8"),
+    }
 
 
 def test_spimoe_site_is_a_node_with_two_channels() -> None:
@@ -90,6 +94,46 @@ def test_gpu_presets_have_no_sites() -> None:
         assert platform.pim is None
         assert platform.site_memory_bytes == 0.0
         assert platform.gpu is not None
+
+
+def test_rexpert_platforms_are_the_reference_hierarchy() -> None:
+    for name, dies, gpus in (
+        ("rexpert-die", 0, 0.0),
+        ("rexpert-pool-35b", 25, 10.81),
+        ("rexpert-pool-397b", 289, 124.97),
+        ("rexpert-pool-glm", 543, 234.81),
+    ):
+        platform = load_platform(name)
+        assert platform.nearmem is not None
+        assert (platform.nearmem.dies, platform.nearmem.gpus) == (dies, gpus)
+        ours, reference = (node.package for node in (platform.nearmem.node, rexpert()))
+        assert (platform.nearmem.node.packages, ours.dies) == (8, 4)
+        assert ours.die.hop_latency_s == pytest.approx(3e-9)
+        assert dataclasses.replace(ours.die, hop_latency_s=0.0) == dataclasses.replace(
+            reference.die, hop_latency_s=0.0
+        )
+        assert platform.topology is not None
+        assert (platform.topology.rows, platform.topology.cols) == (4, 5)
+        assert set(platform.topology.link_bandwidth_bytes_per_s.tolist()) == {64e9}
+        assert platform.pim is None
+    # Beside the dies: H20s of the same peak, credited with all of their bandwidth.
+    h20, beside = load_platform("h20").gpu, load_platform("rexpert-pool-glm").gpu
+    assert h20 is not None
+    assert beside == dataclasses.replace(h20, memory_efficiency=1.0, compute_efficiency=1.0, kernel_s=0.0)
+    assert abs(543 * 128 / 296 - 234.81) < 0.005
+
+
+def test_near_memory_can_be_resized_in_a_file(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "base: rexpert-pool-35b\nnearmem: {core: {side: 2}, pool: {dies: 30, gpus: null}}\n"
+    )
+    pool = load_platform(path).nearmem
+    assert pool is not None
+    assert (pool.die.core.units.count, pool.die.cores, pool.dies, pool.gpus) == (4, 80, 30, 0.0)
+    untiled = load_platform(write(tmp_path, "base: rexpert-die\nnearmem: {core: {side: 6}}\n"))
+    assert untiled.topology is None
+    assert untiled.nearmem is not None
+    assert untiled.nearmem.die.cores == 9
 
 
 def test_file_keys_are_the_field_names_without_units() -> None:
@@ -195,6 +239,17 @@ def test_fingerprint_is_over_values_only(tmp_path: Path) -> None:
         ("base: spimoe-4x8\ntopology: null", ["pim, site and topology need each other"]),
         ("base: h100\ngpu: {memory_efficiency: 1.5}", ["gpu.memory_efficiency", "less than or equal to 1"]),
         ("base: h100\ngpu: null", ["nothing to compute on"]),
+        ("base: rexpert-die\nnearmem: {unit: {column: 128}}", ["nearmem.unit.column", "the unit is missing"]),
+        ("base: rexpert-die\nnearmem: {pool: {dies: 0}}", ["nearmem.pool.dies", "greater than 0"]),
+        (
+            "base: rexpert-die\nnearmem: {core: {side: 20}}",
+            ["nearmem", "side 20 is larger than a die of 16 x 20"],
+        ),
+        ("base: rexpert-die\nnearmem: {cores: 4}", ["nearmem.cores: unknown key", "did you mean 'core'?"]),
+        (
+            "base: rexpert-die\ntopology: {kind: ring, sites: 2, link_bandwidth: 1 GB/s, hop_latency: 1 ns}",
+            ["near-memory dies bring their own network"],
+        ),
         ("base: h1000", ["unknown base 'h1000'", "did you mean 'h100'?"]),
         ("gpu: {memory: 80 GB}", ["gpu.memory_bandwidth", "gpu.peak", "gpu.nvlink", "3 values are wrong"]),
         ("- a list", ["must be a mapping"]),

@@ -1,0 +1,35 @@
+"""The cut of a layer: what the paper says of it."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from moeplan.schedule.stages import OPERATORS, PHASES, STAGES, Side, Substrate
+
+
+def test_seventeen_operators_and_five_phases():
+    assert (len(OPERATORS), len(PHASES), len(STAGES)) == (17, 5, 22)
+    assert len({stage.name for stage in STAGES}) == 22
+
+
+def test_both_substrates_alternate():
+    runs = [
+        substrate for substrate, _ in groupby(s.substrate for s in STAGES if s.substrate != Substrate.NOC)
+    ]
+    assert runs == [Substrate.SRAM, Substrate.HBM] * 5 + [Substrate.SRAM]
+
+
+def test_the_five_phases_lie_where_the_paper_has_them():
+    names = [stage.name for stage in STAGES]
+    for phase, before, after in (
+        ("kv_all_gather", "qkv_projection", "attention_scores"),
+        ("attention_all_gather", "attention_values", "output_projection"),
+        ("dispatch", "router", "ffn1"),
+        ("tp_communication", "ffn1", "ffn2"),
+        ("output_gather", "ffn2", "combine"),
+    ):
+        assert names.index(before) < names.index(phase) < names.index(after)
+
+
+def test_hbm_pim_never_works_on_the_side_of_attention():
+    assert not [s for s in STAGES if s.side is Side.ATTENTION and s.substrate is Substrate.HBM]
