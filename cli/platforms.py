@@ -103,6 +103,8 @@ def _values(platform: Platform) -> Iterator[tuple[str, Any]]:
         yield "site.memory_bytes", platform.site_memory_bytes
         yield "site.pseudo_channels", platform.site_pseudo_channels
         yield from _fields("pim", platform.pim)
+    if platform.sram_pim is not None:
+        yield from _fields("sram_pim", platform.sram_pim)
     if platform.gpu is not None:
         yield from _fields("gpu", platform.gpu)
     if platform.nearmem is not None:

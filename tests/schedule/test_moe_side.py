@@ -9,8 +9,9 @@ import pytest
 
 from moeplan.common.errors import BadInput
 from moeplan.hardware.platform import load_platform
-from moeplan.placement.channels.problem import Settings, channel_problem
+from moeplan.placement.channels.problem import Decision, Settings, channel_problem
 from moeplan.schedule.moe_side import Channels, up_share
+from moeplan.schedule.spimoe import spimoe
 from moeplan.workload.model import load_model
 
 from . import spimoe_world as world
@@ -96,6 +97,26 @@ def test_ffn1_of_a_whole_expert_by_hand():
         for shape in ((128, 256), (256, 128))
     )
     assert up_share(channels, 1) == pytest.approx(2 * up / (2 * up + down))
+
+
+def test_orders_of_a_group_by_hand():
+    """An expert on the 2 x 2 sites 0, 1, 8, 9: by ids an edge of the three rounds has two hops, not one."""
+    placed = world.placement()
+    problem = placed.problems[1]
+    group = next(g for g in problem.groups.of_factor(4) if set(problem.groups.sites_of(g)) == {0, 1, 8, 9})
+    decisions = {1: Decision(np.full(16, group, dtype=np.int32))}
+    tokens = np.full((1, 8, 2), -1, dtype=np.int16)
+    tokens[0, 0, 0] = 3
+    ring, ids = (
+        spimoe(Channels(world.MODEL, world.PLATFORM, placed.settings, on), placed.problems, decisions)
+        .experts[1]
+        .stage_s(tokens)["tp_communication"][0]
+        for on in (True, False)
+    )
+    # All-gather of 128 elements over four sites, then a fourth of 256 results to site 0: 8 -> 0 carries two.
+    inner_s, result_s = 3 * 128 / 4 * 2 / BANDWIDTH, 256 / 4 * 2 / BANDWIDTH
+    assert ring == pytest.approx(inner_s + 2 * result_s + (3 + 2) * HOP_S)
+    assert ids - ring == pytest.approx(3 * HOP_S)
 
 
 def test_activation_of_the_busiest_site():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from moeplan.common.errors import BadInput, UsageError
-from moeplan.schedule.spimoe import PARTITIONS, Features
+from moeplan.schedule.spimoe import PARTITIONS, Features, _Step
 from moeplan.schedule.spimoe_run import of_layers, simulate
 from moeplan.schedule.stages import STAGES
 from moeplan.workload.pruning import PruningSettings, with_rank_weights
@@ -28,6 +28,7 @@ def test_a_serial_step_is_the_sum_of_its_stages():
     assert set(found.parts) == {stage.name for stage in STAGES} | {"head"}
     assert found.tpot_s == pytest.approx(sum(found.parts.values()))
     assert found.serial_s == pytest.approx(found.tpot_s)
+    assert found.overlapped_s == 0.0
     assert found.tokens_per_s == pytest.approx(8 / found.tpot_s)
     assert found.mean("efficiency") == pytest.approx(0.5)
 
@@ -57,6 +58,7 @@ def test_overlap_is_bounded_by_both_sides(partition):
         assert step_s == pytest.approx(times.total_s + found.parts["head"])
         assert times.total_s <= times.attention_s + times.moe_s + 1e-15
         assert times.total_s >= max(times.attention_s, times.moe_s) - 1e-15
+    assert found.tpot_s + found.overlapped_s == pytest.approx(sum(found.parts.values()))
 
 
 @pytest.mark.parametrize("context", [64, 2048, 20_000])
@@ -69,6 +71,19 @@ def test_no_partition_beats_the_oracle(context):
     }
     for kind in PARTITIONS:
         assert (steps["oracle"] <= steps[kind] * (1 + 1e-12)).all()
+
+
+def test_predicted_times_are_scaled_to_what_is_expected():
+    """All tokens are foretold the same two experts; n of them still take expected[n] on average."""
+    load, features = world.traffic().simulated.load, Features()
+    expected = np.arange(9.0) ** 2
+    step = _Step(world.machine(), load, np.full(8, 512), features, None, expected)
+    alike = np.zeros((8, 2, 2), dtype=np.int16) + np.array([3, 5], dtype=np.int16)
+    _, plain = step._tables(np.full_like(alike, -1), scaled=False)
+    _, scaled = step._tables(alike, scaled=True)
+    routed = (scaled - plain).sum(axis=0)
+    for n in range(1, 9):
+        assert np.mean(np.diagonal(routed, n)) == pytest.approx(expected[n])
 
 
 def test_mechanisms_do_what_they_are_for():

@@ -31,5 +31,9 @@ def test_the_five_phases_lie_where_the_paper_has_them():
         assert names.index(before) < names.index(phase) < names.index(after)
 
 
-def test_hbm_pim_never_works_on_the_side_of_attention():
+def test_attention_runs_from_the_gather_of_its_inputs_to_its_weighted_sum():
+    """HBM-PIM works for the experts' side alone; what carries attention's results waits for it."""
+    names = [stage.name for stage in STAGES]
+    first, last = names.index("kv_all_gather"), names.index("attention_values")
+    assert [s.name for s in STAGES if s.side is Side.ATTENTION] == names[first : last + 1]
     assert not [s for s in STAGES if s.side is Side.ATTENTION and s.substrate is Substrate.HBM]
