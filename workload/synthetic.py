@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import UsageError
+from ..common.errors import UsageError, did_you_mean
+from .load import Load
 from .model import MoEModel
+from .synthetic_layer import Clock, LayerStream
 from .trace import RoutingTrace
 
-_CHUNK_ELEMENTS: Final = 1 << 22  # tokens x experts that are sampled at a time
+SAMPLERS: Final = ("race", "draws")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,17 @@ class SyntheticRouting:
       along the request; it makes consecutive tokens overlap.
     - `coactivation`: by how much a token prefers the experts of one group of `group_size`; which
       group, it draws by the groups' popularity.
+    - `head`: the likelier half of the experts has its log popularity scaled by this, so that above 1
+      few experts are very hot, and below 1 many are about equally warm.
+    - `ceiling`: no expert's log popularity is more than so many standard deviations above the middle of its
+      layer, so that the hottest are about equally hot (0: no ceiling).
+    - `cold_spread`: how far the layers' own shares of cold experts scatter about `cold_tail` (log-normal; a
+      share stays below 0.9).
+    - `even`: log popularities, and what scatters over the layers, are evenly spaced quantiles in random
+      order instead of random numbers, so that two seeds differ in who is hot, but hardly in how hot.
+    - `sampler`: "race" gives every expert a random arrival time and takes the first k; "draws" draws k
+      times from what is left. The distribution is the same, the numbers are not; "draws" is several
+      times faster, "race" is the default so that earlier traces can be made again.
 
     Raises UsageError on a value out of range.
     """
@@ -45,17 +59,27 @@ class SyntheticRouting:
     persistence: float = 1.5
     coactivation: float = 3.0
     group_size: int = 8
+    head: float = 1.0
+    cold_spread: float = 0.0
+    ceiling: float = 0.0
+    even: bool = False
+    sampler: Literal["race", "draws"] = "race"
 
     def __post_init__(self) -> None:
         for name in ("tokens_per_request", "concurrency", "group_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("skew", "skew_spread", "cold_depth", "drift", "persistence", "coactivation"):
+        strengths = ("skew", "skew_spread", "cold_depth", "drift", "persistence", "coactivation")
+        for name in (*strengths, "head", "cold_spread", "ceiling"):
             if not 0 <= getattr(self, name) <= 20:
                 raise UsageError(f"{name} must lie between 0 and 20, not {getattr(self, name)}")
         for name in ("cold_tail", "drift_memory"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 0 and less than 1, not {getattr(self, name)}")
+        if self.sampler not in SAMPLERS:
+            raise UsageError(
+                f"there is no sampler {self.sampler!r}", fix=did_you_mean(str(self.sampler), SAMPLERS)
+            )
 
 
 def synthesize(
@@ -64,101 +88,94 @@ def synthesize(
     """Draw a trace of `tokens` tokens through all MoE layers of `model`.
 
     Every token draws its top-k without replacement, with probabilities proportional to exp(logit):
-    adding Gumbel noise to the logits and taking the k largest does just that, and so does taking the
-    k smallest of exponential variates divided by exp(logit), which is what is computed. Choices are
-    in the order of the perturbed logits, as a router gives them; there are no router weights. Layers
-    are drawn independently of each other.
+    adding Gumbel noise to the logits and taking the k largest does just that, and so do taking the
+    k smallest of exponential variates divided by exp(logit) and drawing k times from what is left,
+    which is what the two samplers do. Choices are in the order of the perturbed logits, as a router
+    gives them; there are no router weights. Layers are drawn independently of each other.
 
     Rows are in the order of recording: all requests that run side by side, step after step. Raises
     UsageError on fewer than one token.
     """
-    if tokens < 1:
-        raise UsageError(f"a trace needs at least one token, not {tokens}")
     routing = routing or SyntheticRouting()
-    row = np.arange(tokens, dtype=np.int32)
-    step = row // routing.concurrency
-    wave = step // routing.tokens_per_request
-    request = wave * routing.concurrency + row % routing.concurrency
+    clock = Clock(tokens, routing.concurrency, routing.tokens_per_request)
     experts = np.empty((tokens, len(model.moe_layers), model.top_k), dtype=np.int16)
     for index in range(len(model.moe_layers)):
-        rng = np.random.default_rng([seed, index])
-        experts[:, index] = _draw_layer(rng, model, routing, step, request)
-    knobs = ", ".join(f"{name} {value:g}" for name, value in asdict(routing).items())
+        layer = LayerStream(model, routing, clock, seed=seed, index=index)
+        for rows in clock.blocks(model.experts):
+            experts[rows, index] = layer.draw(rows)
+    return _trace(model, routing, clock, slice(0, tokens), experts, seed)
+
+
+def synthesize_blocks(
+    model: MoEModel, *, tokens: int, seed: int, routing: SyntheticRouting | None = None
+) -> Iterator[RoutingTrace]:
+    """Yield the trace that `synthesize` draws as consecutive traces of a few ten thousand rows each.
+
+    Memory stays at one block and, per layer, the preferences of the requests that run side by side. Raises
+    UsageError on fewer than one token.
+    """
+    routing = routing or SyntheticRouting()
+    clock = Clock(tokens, routing.concurrency, routing.tokens_per_request)
+    count = len(model.moe_layers)
+    streams = [LayerStream(model, routing, clock, seed=seed, index=index) for index in range(count)]
+    for rows in clock.blocks(model.experts):
+        experts = np.stack([stream.draw(rows) for stream in streams], axis=1)
+        yield _trace(model, routing, clock, rows, experts, seed)
+
+
+def synthesize_load(
+    model: MoEModel, *, batch: int, steps: int, seed: int, routing: SyntheticRouting | None = None
+) -> Load:
+    """Draw `steps` decode steps of `batch` requests as they were recorded, side by side.
+
+    `routing.concurrency` is replaced by `batch`. Unlike a replay of the trace, which starts its slots at
+    staggered positions, this keeps what happens at one step together: drift stays drift. Raises UsageError
+    on a batch or step count below 1.
+    """
+    for name, value in (("batch", batch), ("steps", steps)):
+        if value < 1:
+            raise UsageError(f"{name} must be at least 1, not {value}")
+    routing = replace(routing or SyntheticRouting(), concurrency=batch)
+    trace = synthesize(model, tokens=batch * steps, seed=seed, routing=routing)
+    return Load(
+        experts=trace.experts.reshape(steps, batch, len(trace.layers), trace.top_k),
+        layers=trace.layers,
+        num_experts=trace.num_experts,
+        model=trace.model,
+        requests=int(trace.request[-1]) + 1,
+        repeated=False,
+        note=f"{batch} synthetic requests side by side, as drawn (seed {seed}).",
+    )
+
+
+def _trace(
+    model: MoEModel,
+    routing: SyntheticRouting,
+    clock: Clock,
+    rows: slice,
+    experts: NDArray[np.int16],
+    seed: int,
+) -> RoutingTrace:
+    step, request = clock.times(rows)
     return RoutingTrace(
         experts=experts,
-        request=request,
-        position=step % routing.tokens_per_request,
-        step=step,
+        request=request.astype(np.int32),
+        position=(step % routing.tokens_per_request).astype(np.int32),
+        step=step.astype(np.int32),
         model=model.name,
         layers=model.moe_layers,
         num_experts=model.experts,
         top_k=model.top_k,
-        source=f"synthetic (seed {seed}, {knobs})",
+        source=f"synthetic (seed {seed}, {_knobs(routing)})",
     )
 
 
-def _draw_layer(
-    rng: np.random.Generator,
-    model: MoEModel,
-    routing: SyntheticRouting,
-    step: NDArray[np.int32],
-    request: NDArray[np.int32],
-) -> NDArray[np.int16]:
-    """Choices [T, K] of one layer."""
-    popularity = _popularity(rng, model.experts, routing)
-    drift = _drift(rng, int(step[-1]) + 1, model.experts, routing)
-    by_step = np.exp(popularity + drift, dtype=np.float32)
-    taste = rng.standard_normal((int(request.max()) + 1, model.experts), dtype=np.float32)
-    by_request = np.exp(routing.persistence * taste)
-    by_group, group_share = _groups(rng, popularity, routing)
-    choices = np.empty((step.size, model.top_k), dtype=np.int16)
-    chunk = max(1, _CHUNK_ELEMENTS // model.experts)
-    for first in range(0, step.size, chunk):
-        rows = slice(first, first + chunk)
-        group = rng.choice(group_share.size, size=step[rows].size, p=group_share)
-        odds = by_step[step[rows]]
-        odds *= by_request[request[rows]]
-        odds *= by_group[group]
-        keys = np.divide(rng.standard_exponential(odds.shape, dtype=np.float32), odds, dtype=np.float32)
-        choices[rows] = _smallest(keys, model.top_k)
-    return choices
-
-
-def _popularity(rng: np.random.Generator, experts: int, routing: SyntheticRouting) -> NDArray[np.float64]:
-    """Log popularity [E] of one layer."""
-    skew = routing.skew * np.exp(routing.skew_spread * rng.standard_normal())
-    popularity: NDArray[np.float64] = skew * rng.standard_normal(experts)
-    cold = rng.permutation(experts)[: round(routing.cold_tail * experts)]
-    popularity[cold] -= routing.cold_depth
-    return popularity
-
-
-def _drift(
-    rng: np.random.Generator, steps: int, experts: int, routing: SyntheticRouting
-) -> NDArray[np.float32]:
-    """Stationary autoregressive walk [S, E] with standard deviation `drift`."""
-    walk = rng.standard_normal((steps, experts), dtype=np.float32)
-    memory = np.float32(routing.drift_memory)
-    fresh = np.sqrt(1 - memory**2)
-    for now in range(1, steps):
-        walk[now] = memory * walk[now - 1] + fresh * walk[now]
-    walk *= np.float32(routing.drift)
-    return walk
-
-
-def _groups(
-    rng: np.random.Generator, popularity: NDArray[np.float64], routing: SyntheticRouting
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Random groups of experts: odds factors [G, E] of a token of group g, and the groups' shares [G]."""
-    member = rng.permutation(popularity.size) // routing.group_size
-    share = np.bincount(member, weights=np.exp(popularity))
-    inside = member == np.arange(share.size)[:, None]
-    factors = np.where(inside, np.float32(np.exp(routing.coactivation)), np.float32(1))
-    return factors, share / share.sum()
-
-
-def _smallest(keys: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Indices of the `count` smallest keys of every row, in ascending order of the keys."""
-    found = np.argpartition(keys, count - 1, axis=-1)[:, :count]
-    order = np.take_along_axis(keys, found, axis=-1).argsort(axis=-1)
-    return np.take_along_axis(found, order, axis=-1)
+def _knobs(routing: SyntheticRouting) -> str:
+    """The parameters in words; those of later versions only where they are not at their default."""
+    later = ("head", "cold_spread", "ceiling", "even", "sampler")
+    shown = [
+        (field.name, getattr(routing, field.name))
+        for field in fields(routing)
+        if field.name not in later or getattr(routing, field.name) != field.default
+    ]
+    return ", ".join(f"{name} {value if isinstance(value, str) else f'{value:g}'}" for name, value in shown)
