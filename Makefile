@@ -23,7 +23,7 @@ bench: $(READY)
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("moeplan needs Python 3.11 or newer; set PYTHON=/path/to/it" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,dask,ray]"
 	touch $@
 
 clean:

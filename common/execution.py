@@ -1,4 +1,4 @@
-"""Independent tasks side by side: in threads, in processes, or on a Dask or Ray cluster, through joblib.
+"""Independent tasks side by side: in threads or processes (joblib), or on a Dask or Ray cluster.
 
 The order of results, and the results themselves, do not depend on where tasks run. A task that raises becomes
 a `Failure` with its key and does not stop the others; tasks whose worker was lost run again, and one that
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar, get_args
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 from .errors import MissingLibrary, MoeplanError, UsageError, did_you_mean
 
@@ -20,6 +20,8 @@ BACKENDS: Final = get_args(Backend)
 #: How often a task may lose its worker.
 ATTEMPTS: Final = 3
 
+#: What joblib is told of a backend.
+Engine = dict[str, Any]
 KeyT = TypeVar("KeyT", bound=Hashable)
 ResultT = TypeVar("ResultT")
 
@@ -90,8 +92,8 @@ def run_tasks(
         for key in keys:
             yield Done(key, _guarded(task, key))
         return
-    with _cluster(where):
-        yield from _retrying(task, list(keys), where, stop)
+    with _cluster(where) as engine:
+        yield from _retrying(task, list(keys), where, engine, stop)
 
 
 def _guarded(task: Callable[[KeyT], ResultT], key: KeyT) -> ResultT | Failure:
@@ -106,7 +108,11 @@ def _guarded(task: Callable[[KeyT], ResultT], key: KeyT) -> ResultT | Failure:
 
 
 def _retrying(
-    task: Callable[[KeyT], ResultT], left: list[KeyT], where: Execution, stop: threading.Event
+    task: Callable[[KeyT], ResultT],
+    left: list[KeyT],
+    where: Execution,
+    engine: Engine,
+    stop: threading.Event,
 ) -> Iterator[Done[KeyT, ResultT]]:
     """Run rounds until nothing is left; a round ends early when a worker is lost.
 
@@ -116,7 +122,9 @@ def _retrying(
     losses = 0
     while left and not stop.is_set():
         try:
-            for key, result in zip(list(left), _round(task, left, where, where.jobs, stop), strict=False):
+            for key, result in zip(
+                list(left), _round(task, left, where, engine, where.jobs, stop), strict=False
+            ):
                 left.remove(key)
                 losses = 0
                 yield Done(key, result)
@@ -125,36 +133,49 @@ def _retrying(
         if losses > 1:
             for key in left[: where.jobs]:
                 left.remove(key)
-                yield Done(key, _alone(task, key, where, stop))
+                yield Done(key, _alone(task, key, where, engine, stop))
             losses = 0
 
 
 def _alone(
-    task: Callable[[KeyT], ResultT], key: KeyT, where: Execution, stop: threading.Event
+    task: Callable[[KeyT], ResultT], key: KeyT, where: Execution, engine: Engine, stop: threading.Event
 ) -> ResultT | Failure:
-    for _ in range(ATTEMPTS):
+    # Dask itself tries a task on several workers before it gives it up.
+    attempts = 1 if where.backend == "dask" else ATTEMPTS
+    for _ in range(attempts):
         try:
-            return next(iter(_round(task, [key], where, 1, stop)))
+            return next(iter(_round(task, [key], where, engine, 1, stop)))
         except _lost_worker(where):
             continue
-    return Failure(f"its worker was lost {ATTEMPTS} times, running alone: it may need more memory")
+    return Failure("its worker was lost every time, also when it ran alone: it may need more memory")
 
 
 def _round(
-    task: Callable[[KeyT], ResultT], keys: list[KeyT], where: Execution, jobs: int, stop: threading.Event
+    task: Callable[[KeyT], ResultT],
+    keys: list[KeyT],
+    where: Execution,
+    engine: Engine,
+    jobs: int,
+    stop: threading.Event,
 ) -> Iterator[ResultT | Failure]:
-    from joblib import Parallel, delayed
+    """Run tasks until the first loss."""
+    from joblib import Parallel, delayed, parallel_config
 
-    named = {"threads": "threading", "loky": "loky"}.get(where.backend)
-    # Arrays above max_nbytes are mapped into loky's workers from one file.
-    parallel = Parallel(
-        n_jobs=max(jobs, 2) if where.backend == "loky" else jobs,  # with one job joblib would stay in here
-        backend=named,
-        return_as="generator",
-        pre_dispatch=jobs if jobs == 1 else "all",
-        max_nbytes="1M",
-    )
-    outcomes = parallel(delayed(_guarded)(task, key) for key in list(keys))
+    if where.backend == "dask":
+        yield from _on_dask(task, keys, engine["client"], stop)
+        return
+    calls = [delayed(_guarded)(task, key) for key in keys]
+    if not where.in_process:
+        jobs = max(jobs, 2)  # joblib would run a single job in this process
+    with parallel_config(**engine, n_jobs=jobs):
+        if where.backend == "ray":  # gives a list only when all of it is there: a few tasks at a time
+            for first in range(0, len(calls), jobs):
+                yield from Parallel()(calls[first : first + jobs])
+                if stop.is_set():
+                    return
+            return
+        # Arrays above max_nbytes are mapped into loky's workers from one file.
+        outcomes = Parallel(return_as="generator", pre_dispatch="all", max_nbytes="1M")(calls)
     try:
         for outcome in outcomes:
             yield outcome
@@ -184,22 +205,20 @@ def _lost_worker(where: Execution) -> tuple[type[BaseException], ...]:
 
 
 @contextmanager
-def _cluster(where: Execution) -> Iterator[None]:
-    """Make the backend joblib's, and take a local cluster down again; one at an address stays."""
+def _cluster(where: Execution) -> Iterator[Engine]:
+    """Yield joblib's name of the backend and what it needs; take a local cluster down again at the end."""
     if where.backend == "dask":
-        with _dask(where):
-            yield
+        with _dask(where) as client:
+            yield {"backend": "dask", "client": client}
     elif where.backend == "ray":
         with _ray(where):
-            yield
+            yield {"backend": "ray"}
     else:
-        yield
+        yield {"backend": "threading" if where.in_process else "loky"}
 
 
 @contextmanager
-def _dask(where: Execution) -> Iterator[None]:
-    from joblib import parallel_config
-
+def _dask(where: Execution) -> Iterator[Any]:
     try:
         from distributed import Client, LocalCluster
     except ImportError as error:
@@ -209,21 +228,36 @@ def _dask(where: Execution) -> Iterator[None]:
             client = Client(where.address, timeout="10s")
         except (OSError, ValueError) as error:
             raise _no_answer(where) from error
-        with client, parallel_config(backend="dask", client=client, n_jobs=where.jobs):
-            yield
+        with client:
+            yield client
         return
     with (
         LocalCluster(n_workers=where.jobs, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
-        parallel_config(backend="dask", client=client, n_jobs=where.jobs),
     ):
-        yield
+        yield client
+
+
+def _on_dask(
+    task: Callable[[KeyT], ResultT], keys: list[KeyT], client: Any, stop: threading.Event
+) -> Iterator[ResultT | Failure]:
+    """Run tasks as Dask's own futures; the task's arguments are sent to every worker once.
+
+    Not through joblib's backend: that never returns when Dask gives up a task whose workers died.
+    """
+    (shared,) = client.scatter([task], broadcast=True)
+    futures = [client.submit(_guarded, shared, key, pure=False) for key in keys]
+    try:
+        for future in futures:
+            yield future.result()
+            if stop.is_set():
+                return
+    finally:
+        client.cancel(futures)
 
 
 @contextmanager
 def _ray(where: Execution) -> Iterator[None]:
-    from joblib import parallel_config
-
     try:
         import ray
         from ray.util.joblib import register_ray
@@ -238,8 +272,7 @@ def _ray(where: Execution) -> Iterator[None]:
         raise _no_answer(where) from error
     try:
         register_ray()
-        with parallel_config(backend="ray", n_jobs=where.jobs):
-            yield
+        yield
     finally:
         ray.shutdown()
 
