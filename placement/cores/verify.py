@@ -1,0 +1,139 @@
+"""What a plan of cores says, held against itself, its model, its platform and its traffic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from ...common.errors import BadInput, MoeplanError
+from ..verify import Finding, finding, named_differences, score_faults, verify_model, verify_scores
+
+if TYPE_CHECKING:
+    from ...hardware.platform import Platform
+    from ...workload.load import Load
+    from ...workload.model import MoEModel
+    from .document import CorePlan
+    from .layout import Layout
+    from .problem import Settings
+
+
+def verify(plan: CorePlan, model: MoEModel | None, platform: Platform | None) -> list[Finding]:
+    """Check a plan without its traffic, against its model and platform as far as they are known."""
+    findings = [
+        finding("placement", _placement_faults(plan), "every expert is placed, no core or unit is overfull"),
+        *verify_scores(plan),
+        verify_model(plan, model),
+    ]
+    if platform is None:
+        detail = f"{plan.platform.name!r} is no preset: name its file with --platform"
+        findings.append(Finding("platform", None, detail))
+    else:
+        findings.append(finding("platform", _platform_faults(plan, platform), f"{platform.name}, as planned"))
+    if model is not None and platform is not None:
+        faults = _layout_faults(plan, model, platform)
+        findings.append(finding("die", faults, "cores, room and shards are those of model and platform"))
+    return findings
+
+
+def rescore(
+    plan: CorePlan, model: MoEModel, platform: Platform, profile_steps: Load, held_out_steps: Load | None
+) -> list[Finding]:
+    """Score a plan again on replayed traffic, and compare with what it recorded.
+
+    Raises BadInput where a layer's placement is not feasible, or not on the trace.
+    """
+    from .document import decisions
+    from .problem import core_problem
+
+    findings = [_same_steps("profile steps", plan.profile.fingerprint, profile_steps.fingerprint)]
+    if plan.held_out and held_out_steps:
+        findings.append(_same_steps("held-out steps", plan.held_out.fingerprint, held_out_steps.fingerprint))
+    if not all(finding.ok for finding in findings):
+        return findings
+    settings = _settings(plan)
+    layout = _layout(settings, model, platform)
+    problems = {
+        entry.layer: core_problem(
+            model, layout, profile_steps, entry.layer, held_out=held_out_steps, settings=settings
+        )
+        for entry in plan.layers
+    }
+    placed = decisions(plan, problems)
+    profile, held_out = [], []
+    for entry in plan.layers:
+        problem, decision = problems[entry.layer], placed[entry.layer]
+        profile.append((entry.layer, entry.profile, problem.evaluate(decision)))
+        if entry.held_out is not None and problem.held_out is not None:
+            held_out.append((entry.layer, entry.held_out, problem.held_out.evaluate(decision)))
+    findings.append(finding("profile scores", score_faults(profile), "every layer scores as recorded"))
+    if held_out:
+        findings.append(finding("held-out scores", score_faults(held_out), "every layer scores as recorded"))
+    return findings
+
+
+def _placement_faults(plan: CorePlan) -> Iterator[str]:
+    ids = [entry.layer for entry in plan.layers]
+    if ids != sorted(set(ids)):
+        yield f"layer ids are not distinct and ascending: {ids}"
+    die, pooled = plan.platform, _settings(plan).mode == "broadcast"
+    what = "core" if pooled else "unit"
+    places = die.sites if pooled else die.sites * die.groups
+    room = die.core_experts if pooled else die.unit_experts
+    for entry in plan.layers:
+        if len(entry.places) != plan.model.experts:
+            yield f"layer {entry.layer} places {len(entry.places)} of {plan.model.experts} experts"
+        for expert, place in enumerate(entry.places):
+            if not 0 <= place < places:
+                yield f"layer {entry.layer}, expert {expert}: there is no {what} {place}"
+        for place, held in sorted(Counter(entry.places).items()):
+            if held > room:
+                yield f"layer {entry.layer}: {what} {place} holds {held} experts, it has room for {room}"
+
+
+def _platform_faults(plan: CorePlan, platform: Platform) -> list[str]:
+    if plan.platform.fingerprint == platform.fingerprint:
+        return []
+    return named_differences({}, "units, cores, dies or links")
+
+
+def _layout_faults(plan: CorePlan, model: MoEModel, platform: Platform) -> list[str]:
+    try:
+        layout = _layout(_settings(plan), model, platform)
+    except MoeplanError as error:
+        return [error.what]
+    names = ("groups", "core_experts", "unit_experts", "shards", "dies", "round_s")
+    pairs = {"sites": (plan.platform.sites, layout.cores)}
+    pairs |= {name: (getattr(plan.platform, name), getattr(layout, name)) for name in names}
+    different = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    return named_differences(different, "nothing") if different else []
+
+
+def _same_steps(check: str, planned: str, replayed: str) -> Finding:
+    if planned == replayed:
+        return Finding(check, True, "the trace gives the steps that were planned on")
+    return Finding(check, False, "the trace gives other steps than those that were planned on")
+
+
+def _layout(settings: Settings, model: MoEModel, platform: Platform) -> Layout:
+    from .layout import platform_layout, with_side
+
+    return platform_layout(model, with_side(platform, settings.side), settings.mode, settings.width)
+
+
+def _settings(plan: CorePlan) -> Settings:
+    from .problem import Settings
+
+    known = {field.name for field in fields(Settings)}
+    if set(plan.settings) != known:
+        raise BadInput(
+            "the plan's settings are not those of cores",
+            where="settings",
+            allowed=", ".join(sorted(known)),
+        )
+    given: dict[str, Any] = dict(plan.settings)
+    try:
+        return Settings(**given)
+    except (MoeplanError, TypeError) as error:
+        raise BadInput(f"the plan's settings cannot be used: {error}", where="settings") from error
