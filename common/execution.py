@@ -59,10 +59,14 @@ class Execution:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task has no result. `error` is our own error where it was one: bad input, say."""
+    """Why a task has no result: `error` where it was one of ours (bad input, say), `bug` where it was not.
+
+    Neither is set where its worker was lost or memory ran out.
+    """
 
     reason: str
     error: MoeplanError | None = None
+    bug: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ def _guarded(task: Callable[[KeyT], ResultT], key: KeyT) -> ResultT | Failure:
     except MemoryError:
         return Failure("it does not fit into memory")
     except Exception as error:
-        return Failure(f"{type(error).__name__}: {error}")
+        return Failure(f"{type(error).__name__}: {error}", bug=True)
 
 
 def _retrying(

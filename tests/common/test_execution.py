@@ -84,7 +84,7 @@ def test_failures_carry_their_key_and_do_not_sink_the_rest(backend):
     assert isinstance(found[2], Failure)
     assert isinstance(found[2].error, BadInput)
     assert found[2].error.fix == "name another"
-    assert found[3] == Failure("ZeroDivisionError: a bug")
+    assert found[3] == Failure("ZeroDivisionError: a bug", bug=True)
 
 
 @pytest.mark.parametrize("backend", [b for b in backends() if b.values[0] != "threads"])
