@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ...hardware.platform import load_platform
-from ...placement.channels.problem import ChannelProblem, Decision, channel_problem
+from ...placement.channels.kernels import empty_state, evaluate_steps
+from ...placement.channels.problem import ChannelProblem, Decision, Settings, channel_problem
 from ...placement.result import Budget
+from ...placement.search.random import seeded
 from ...placement.solve import solve
 from ...workload.model import load_model
 from ...workload.replay import replay
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 _RUNS = 5
 _MOVES = 200_000
-_PROFILE_ONLY = {"resample": 0}
+_UPDATES = 5_000
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
     """Yield what, figure, and what it was measured on."""
     yield from _annealing_rates()
     yield _evaluation_ratio()
+    yield from _update_ratios()
 
 
 def _annealing_rates() -> Iterator[tuple[str, str, str]]:
@@ -43,7 +44,7 @@ def _annealing_rates() -> Iterator[tuple[str, str, str]]:
         for run in range(_RUNS + 1):
             budget = Budget(time_s=None, iterations=_MOVES)
             begun = time.process_time()  # what one core spent, whatever else the machine does
-            result = solve(problem, "annealing", budget=budget, seed=run, start=start, options=_PROFILE_ONLY)
+            result = solve(problem, "annealing", budget=budget, seed=run, start=start)
             rates.append(result.iterations / (time.process_time() - begun))
         yield f"proposed moves, {name}", f"{statistics.median(rates[1:]) / 1e6:.2f} M/s", where
 
@@ -55,9 +56,38 @@ def _evaluation_ratio() -> tuple[str, str, str]:
     assert decision is not None
     full_s = statistics.median(_timed(posed, decision) for _ in range(50))
     budget = Budget(time_s=None, iterations=_MOVES)
-    result = solve(posed, "annealing", budget=budget, start=decision, options=_PROFILE_ONLY)
+    result = solve(posed, "annealing", budget=budget, start=decision)
     ratio = full_s / (result.elapsed_s / result.iterations)
     return "full evaluation / proposed move", f"{ratio:.0f} x", "J_dram + J_noc, same instance"
+
+
+def _update_ratios() -> Iterator[tuple[str, str, str]]:
+    """How many incremental updates of J_noc a full evaluation is worth: small and large layer.
+
+    An update brings J_noc up to date after a proposed move or its reverse, whether or not J_dram would have
+    let it through. Both are timed inside compiled code, on the same placement.
+    """
+    from .channels_kernel import fills, updates
+
+    for posed, where in (
+        (_instance(), "64 experts, 64 steps, batch 32"),
+        (_instance("qwen3-30b-a3b"), "128 experts, 64 steps, batch 32"),
+    ):
+        decision = solve(posed, "lpt").decision
+        assert decision is not None
+        tables, ratios = posed.tables, []
+        for run in range(_RUNS + 1):
+            state = evaluate_steps(tables, decision.group_of)
+            empty = [empty_state(tables) for _ in range(20)]
+            begun = time.perf_counter()
+            for each in empty:
+                fills(tables, each, decision.group_of)
+            full_s = (time.perf_counter() - begun) / len(empty)
+            begun = time.perf_counter()
+            done = updates(tables, state, seeded(run), _UPDATES)
+            ratios.append(full_s / ((time.perf_counter() - begun) / done))
+        ratio = statistics.median(ratios[1:])
+        yield "full evaluation / incremental update of J_noc", f"{ratio:.0f} x", where
 
 
 def _timed(problem: ChannelProblem, decision: Decision) -> float:
@@ -66,9 +96,10 @@ def _timed(problem: ChannelProblem, decision: Decision) -> float:
     return time.perf_counter() - begun
 
 
-def _instance() -> ChannelProblem:
-    model = load_model("deepseek-v2-lite")
+def _instance(name: str = "deepseek-v2-lite") -> ChannelProblem:
+    whole = load_model(name)
+    model = dataclasses.replace(whole, moe_layers=whole.moe_layers[:1])
     trace = synthesize(model, tokens=4096, seed=0)
     load: Load = replay(trace, batch=32, steps=64, seed=0)
-    layer = int(np.array(load.layers)[0])
-    return channel_problem(model, load_platform("spimoe-4x8"), load, layer)
+    recorded_only = Settings(resample=0)
+    return channel_problem(whole, load_platform("spimoe-4x8"), load, load.layers[0], settings=recorded_only)

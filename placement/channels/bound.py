@@ -36,24 +36,16 @@ def spread_bounds(tables: Tables, groups: Groups) -> NDArray[np.float64]:
     bound; the left side falls and the right side rises in m, so bisection finds it, and its lower end is
     returned.
     """
-    counts = tables.counts.T  # [S, E]
+    from .bound_kernel import least_busiest
+
     sites = len(tables.near)
     one_of_each = groups.factor_start[:-1]
     fits = tables.shard_bytes[one_of_each] <= tables.capacity_bytes
     each_s = tables.token_s[one_of_each][fits]  # [F] seconds of one token on a site
-    work_s = each_s * np.array(groups.factors)[fits]  # [F] on all sites together
-    low = np.zeros(len(counts))
-    high = counts.sum(axis=1) * each_s.max()
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        allowed = counts[:, :, None] * each_s <= middle[:, None, None]  # [S, E, F]
-        cheapest = np.where(allowed, work_s, np.inf).min(axis=2)
-        idle = counts == 0
-        needed = np.where(idle, 0.0, counts * np.where(idle, 0.0, cheapest)).sum(axis=1)
-        feasible = needed <= sites * middle
-        high = np.where(feasible, middle, high)
-        low = np.where(feasible, low, middle)
-    return low
+    work_s = each_s * np.array(groups.factors, dtype=np.float64)[fits]  # [F] on all sites together
+    if not len(each_s):
+        return np.zeros(tables.counts.shape[1])
+    return least_busiest(tables.counts, each_s, work_s, sites, _BISECTIONS)
 
 
 def gather_bounds(tables: Tables, spread_s: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -133,7 +133,7 @@ def _layer(plan: LayerPlan) -> ChannelLayer:
         baselines={
             name: ChannelBaseline(
                 **baseline_fields(baseline),
-                held_out_site_load_s=_held_out_load(held_out, baseline.decision),
+                held_out_site_load_s=_held_out_load(plan.posed(name).held_out, baseline.decision),
             )
             for name, baseline in plan.baselines.items()
         },

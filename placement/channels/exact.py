@@ -29,7 +29,7 @@ def exact(control: Control[Decision]) -> Claim:
     are scored whole, J_noc included. An iteration is a node; proves optimality when the tree is done.
     """
     problem = problem_of(control)
-    tables = problem.tables
+    tables = problem.objective_tables
     order = np.argsort(-tables.counts.sum(axis=1), kind="stable").astype(np.int32)
     rest_s = _least_rest(problem, order)
     floor_s = step_bounds(tables, problem.groups)
@@ -65,7 +65,7 @@ def _finished(control: Control[Decision]) -> Claim:
 
 def _least_rest(problem: ChannelProblem, order: NDArray[np.int32]) -> NDArray[np.float64]:
     """Least site-seconds of the experts not yet placed, `[E + 1, S]` by depth."""
-    t = problem.tables
+    t = problem.objective_tables
     work_s = float((t.token_s * np.diff(t.group_start)).min())
     tokens = t.counts[order]
     rest = np.zeros((len(order) + 1, tokens.shape[1]))

@@ -130,7 +130,7 @@ def noc_steps(t: Tables, st: State, changed: NDArray[np.uint8]) -> None:
     ring, ring_rank, ring_latency_s = st.ring, st.ring_rank, t.ring_latency_s
     first, active, scratch, worst_rank = st.first, st.active, st.scratch, st.worst_rank
     route_start, route_links, latency_rank = t.route_start, t.route_links, t.latency_rank
-    home_of, near = t.home, t.near
+    home_of, near, answers = t.home, t.near, t.answers
     for s in range(len(changed)):
         if changed[s] == 0:
             continue
@@ -143,8 +143,8 @@ def noc_steps(t: Tables, st: State, changed: NDArray[np.uint8]) -> None:
         gather_s += max(worst_rank[1] - 1, 0) * latency_s[worst_rank[0]]
         if changed[s] & CORES:
             scatter_s = token_bytes * _scatter(
-                first, s, home_of, near, active, route_start, route_links, per_byte, latency_rank, scratch,
-                worst_rank,
+                first, s, home_of, answers, near, active, route_start, route_links, per_byte, latency_rank,
+                scratch, worst_rank,
             )  # fmt: skip
             parts[s, SCATTER] = scatter_s + latency_s[worst_rank[0]]
         parts[s, DISPATCH], parts[s, GATHER] = dispatch_s, gather_s
@@ -217,6 +217,7 @@ def _scatter(
     first: NDArray[np.int32],
     s: int,
     home_of: NDArray[np.int32],
+    answers: NDArray[np.uint8],
     near: NDArray[np.int32],
     origin: NDArray[np.int32],
     route_start: NDArray[np.int32],
@@ -226,7 +227,8 @@ def _scatter(
     scratch: NDArray[np.float64],
     worst_rank: NDArray[np.int64],
 ) -> float:
-    """Busiest link when every slot's output comes home from the nearest first core, per byte of a token.
+    """Busiest link when the output of every slot that has one comes home from the nearest first core, per
+    byte of a token.
 
     After the all-gather every first core holds every result. Writes the rank of the longest way to
     `worst_rank[0]`; `origin` is work space `[N]`.
@@ -239,7 +241,9 @@ def _scatter(
                 origin[home] = c
                 break
     busiest, rank = 0.0, 0
-    for home in home_of:
+    for b, home in enumerate(home_of):
+        if answers[s, b] == 0:
+            continue
         c = origin[home]
         for r in range(route_start[c * sites + home], route_start[c * sites + home + 1]):
             link = route_links[r]

@@ -61,7 +61,7 @@ def linear_part(problem: ChannelProblem, clusters: object, seed: int) -> LinearP
 
     Raises UsageError where `clusters` is not a whole number of at least 1.
     """
-    t = problem.tables
+    t = problem.objective_tables
     limit = t.capacity_bytes * (1.0 + 1e-9)
     choices = tuple(g for g in range(len(problem.groups)) if t.shard_bytes[g] <= limit)
     maxima = [Maximum("site", _site_uses(problem, choices))]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..planning import Planned, Search, in_order, search_layer
+from ..planning import BASELINE_BUDGET, Planned, Search, in_order, search_layer
+from ..solve import solve
 from .problem import ChannelProblem, Decision, Settings, channel_problem
 
 if TYPE_CHECKING:
@@ -15,12 +17,21 @@ if TYPE_CHECKING:
     from ...workload.load import Load
     from ...workload.model import MoEModel
 
+#: Baselines that are also run in the layout of the paper where the question allows a better one, under their
+#: name and this suffix.
+_AS_PUBLISHED, ROWS = ("ep", "spimoe"), "_rows"
+
 
 @dataclass(frozen=True, eq=False)
 class LayerPlan(Planned[Decision]):
-    """What one layer's solve gave, with the question."""
+    """What one layer's solve gave, with the question; `rows` is the same with whole outputs per bank."""
 
     problem: ChannelProblem
+    rows: ChannelProblem | None = None
+
+    def posed(self, baseline: str) -> ChannelProblem:
+        """The question that a baseline answered."""
+        return self.rows if self.rows is not None and baseline.endswith(ROWS) else self.problem
 
 
 def plan_channels(
@@ -38,19 +49,29 @@ def plan_channels(
 ) -> list[LayerPlan]:
     """Place the experts of every layer of `profile` (or of `layers`, absolute ids); results in their order.
 
+    Where the layout inside a group is free, the published procedures are also run in their own, whole outputs
+    per bank: their results are the baselines whose names end in `ROWS`.
+
     Layers are independent and run `jobs` at a time in threads, since the kernels release the GIL.
     `on_layer` is called in this thread as layers end. When `interrupt` is set, running searches end with the
     best they have and layers not yet begun get their best baseline. Raises NothingFound where a layer has
     no feasible placement within the budget, and whatever `channel_problem` and `solve` raise.
     """
     search, settings = search or Search(), settings or Settings()
+    as_published = dataclasses.replace(settings, layout="rows")
     stop = interrupt or threading.Event()
     wanted = profile.layers if layers is None else layers
 
     def plan(layer: int) -> LayerPlan:
         problem = channel_problem(model, platform, profile, layer, held_out=held_out, settings=settings)
         found = search_layer(problem, search, stop, f"layer {layer}")
-        return LayerPlan(found.result, found.baselines, problem)
+        if settings.layout == "rows":
+            return LayerPlan(found.result, found.baselines, problem)
+        rows = channel_problem(model, platform, profile, layer, held_out=held_out, settings=as_published)
+        more = {
+            name + ROWS: solve(rows, name, budget=BASELINE_BUDGET, seed=search.seed) for name in _AS_PUBLISHED
+        }
+        return LayerPlan(found.result, {**found.baselines, **more}, problem, rows)
 
     plans = []
     for done in in_order(plan, wanted, jobs):

@@ -5,7 +5,8 @@ which the tokens of its experts run one after the other as GEMVs. `J_noc` is the
 (SPIMOE 3.3.2): dispatch of activations from the site where a token's attention ran to the sites of its
 experts; the collective around FFN2 inside every group; a ring all-gather over the first cores of the
 activated experts; and the way home of the results. The objective is the mean over decode steps, plus
-`risk` standard deviations where asked.
+`risk` standard deviations where asked: over the recorded steps and those drawn by `unseen`, so that what is
+minimised is the time of traffic to come.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..problem import Bound, Cost
 from .bound import step_bounds
 from .groups import Groups, tiles
 from .tables import Tables, link_tables, ring_tables, slot_tables
+from .unseen import unseen_steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 
 PART_NAMES = ("dram_s", "dispatch_s", "collective_s", "gather_s", "scatter_s")
 GIB = 2.0**30
+#: Drawn steps per recorded one, and the routed tokens (steps x batch x top-k) that they stop at: a move of a
+#: search costs time in proportion, and a larger batch has less chance in it.
+_LEAST_RESAMPLED, _MOST_RESAMPLED, _MOST_ROUTED = 1, 15, 2**16
+_LARGEST_RESAMPLE = 1000
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,17 @@ class Settings:
     `risk`: standard deviations over steps added to the mean. `mode`: how FFN2 is split, by `row`
     (all-reduce after it), by `col` (all-gather before it), or `auto`: the one that moves fewer bytes,
     which is `col` where d_moe < d (SPIMOE 3.3.2 selects by that ratio). `layout`: whole outputs per
-    bank (`rows`, as Newton and SPIMOE do) or the fastest split of K over banks (`best`).
+    bank (`rows`, as Newton and SPIMOE do) or the fastest split of K over banks (`best`), for every matrix
+    and TP factor on its own. `resample`: drawn steps per recorded one that the objective also counts (see
+    `unseen`), None: 1 to 15, fewer where steps and batch are large already, 0: the recorded steps alone;
+    `resample_seed` draws them.
     """
 
     risk: float = 0.0
     mode: Literal["auto", "row", "col"] = "auto"
-    layout: Literal["rows", "best"] = "rows"
+    layout: Literal["rows", "best"] = "best"
+    resample: int | None = None
+    resample_seed: int = 0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.risk < float("inf"):
@@ -59,6 +70,20 @@ class Settings:
             raise UsageError(f"unknown mode {self.mode!r}", allowed="auto, row, col")
         if self.layout not in ("rows", "best"):
             raise UsageError(f"unknown layout {self.layout!r}", allowed="rows, best")
+        for name, largest in (("resample", _LARGEST_RESAMPLE), ("resample_seed", 2**63)):
+            value = getattr(self, name)
+            if value is None and name == "resample":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
+                raise UsageError(
+                    f"{name} {value!r} is not possible", allowed=f"whole numbers, 0 to {largest}"
+                )
+
+    def times(self, tokens: int) -> int:
+        """Drawn steps per recorded one, where the recorded ones hold so many routed tokens."""
+        if self.resample is not None:
+            return self.resample
+        return min(_MOST_RESAMPLED, max(_LEAST_RESAMPLED, _MOST_ROUTED // tokens - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,17 +106,22 @@ class Decision:
 
 @dataclass(frozen=True, eq=False)
 class ChannelProblem:
-    """One MoE layer on one load. Build it with `channel_problem`."""
+    """One MoE layer on one load. Build it with `channel_problem`.
+
+    `tables` hold the S recorded steps, `drawn` those and further ones that the objective also counts (None:
+    no further ones).
+    """
 
     layer: int
     groups: Groups
-    tokens: NDArray[np.int16]  # [S, B, K] logical experts of every slot's token
+    tokens: NDArray[np.int16]  # [S, B, K] logical experts of every slot's token; -1: dropped by the router
     tables: Tables
     risk: float
     fingerprint: str
     held_out: ChannelProblem | None = None
+    drawn: Tables | None = None
     family: str = "channels"
-    baselines: tuple[str, ...] = ("ep", "round_robin", "lpt")
+    baselines: tuple[str, ...] = ("ep", "round_robin", "lpt", "spimoe")
 
     @property
     def experts(self) -> int:
@@ -109,34 +139,27 @@ class ChannelProblem:
 
         return evaluate_steps(self.tables, decision.group_of).parts
 
+    @property
+    def objective_tables(self) -> Tables:
+        """What the objective is averaged over: the recorded steps first, then the drawn ones."""
+        return self.tables if self.drawn is None else self.drawn
+
     def evaluate(self, decision: Decision) -> Cost:
-        """Mean step time in parts, and the objective mean + risk * standard deviation over steps."""
-        parts = self.step_parts(decision)
-        steps = parts.sum(axis=1)
+        """Mean time of the recorded steps in parts, and the objective mean + risk * standard deviation.
+
+        The objective counts the drawn steps too, where there are any.
+        """
+        from .kernels import evaluate_steps
+
+        every = evaluate_steps(self.objective_tables, decision.group_of).parts
+        parts = every[: self.tables.counts.shape[1]]
+        steps, means = every.sum(axis=1), parts.mean(axis=0)
         mean_s = float(steps.mean())
-        means = parts.mean(axis=0)
         return Cost(
-            total_s=mean_s,
+            total_s=float(parts.sum(axis=1).mean()),
             objective_s=mean_s + self.risk * float(steps.std()) if self.risk else mean_s,
             parts={name: float(value) for name, value in zip(PART_NAMES, means, strict=True)},
         )
-
-    def resampled(self, times: int, seed: int) -> Tables:
-        """Tables of the profile's steps and `times` as many more, bootstrapped from its batch slots.
-
-        Which requests meet in a decode step, and which came at all, is chance; a search that sees one
-        outcome fits its noise. A bootstrapped batch draws slots with replacement and starts each at a random
-        step: consecutive tokens of a request stay together, as in the moving-block bootstrap for dependent
-        data (Kuensch 1989, doi 10.1214/aos/1176347265).
-        """
-        steps, batch, _ = self.tokens.shape
-        rng = np.random.default_rng(seed)
-        parts = [self.tokens]
-        for _ in range(times):
-            when = (np.arange(steps)[:, None] + rng.integers(steps, size=batch)) % steps
-            parts.append(self.tokens[when, rng.integers(batch, size=batch)])
-        counts, start, slots = slot_tables(np.concatenate(parts), self.experts)
-        return self.tables._replace(counts=counts, slot_start=start, slots=slots)
 
     def site_load_s(self, decision: Decision) -> NDArray[np.float64]:
         """Mean PIM seconds of every site in a decode step, `[N]`."""
@@ -153,7 +176,7 @@ class ChannelProblem:
     def _floor(self) -> Bound:
         # Every solve of a layer asks for it, the baselines too.
         return Bound(
-            float(step_bounds(self.tables, self.groups).mean()),
+            float(step_bounds(self.objective_tables, self.groups).mean()),
             "average load, largest expert and gather per step",
         )
 
@@ -259,12 +282,11 @@ def channel_problem(
     shard_bytes = model.expert_bytes / np.array(groups.factors, dtype=np.float64)
     noc = topology.kind != "star"
 
-    def pose(part: Load, beside: ChannelProblem | None) -> ChannelProblem:
+    def pose(part: Load, beside: ChannelProblem | None, *, planned: bool) -> ChannelProblem:
         tokens = np.ascontiguousarray(part.experts[:, :, part.layers.index(layer), :])
-        counts, slot_start, slots = slot_tables(tokens, model.experts)
-        batch = tokens.shape[1]
+        batch, made = tokens.shape[1], slot_tables(tokens, model.experts)
         tables = Tables(
-            counts, slot_start, slots,
+            made.counts, made.slot_start, made.slots, made.answers,
             (np.arange(batch) % topology.sites).astype(np.int32),
             groups.start, groups.sites, groups.factor_of, groups.factor_start,
             token_s[groups.factor_of], shard_bytes[groups.factor_of],
@@ -272,9 +294,19 @@ def channel_problem(
             *links, *rings,
         )  # fmt: skip
         key = fingerprint(part.fingerprint, model.fingerprint, platform.fingerprint, layer, vars(settings))
-        return ChannelProblem(layer, groups, tokens, tables, settings.risk, key, beside)
+        times = settings.times(tokens.size) if planned else 0
+        drawn = draw_steps(tables, tokens, times, settings.resample_seed) if times else None
+        return ChannelProblem(layer, groups, tokens, tables, settings.risk, key, beside, drawn)
 
-    return pose(load, pose(held_out, None) if held_out is not None else None)
+    beside = pose(held_out, None, planned=False) if held_out is not None else None
+    return pose(load, beside, planned=True)
+
+
+def draw_steps(tables: Tables, tokens: NDArray[np.int16], times: int, seed: int) -> Tables:
+    """Tables of the recorded steps `tokens` [S, B, K], followed by `times` as many that might come."""
+    experts = len(tables.counts)
+    every = np.concatenate([tokens, unseen_steps(tokens, experts, times, seed)])
+    return tables._replace(**slot_tables(every, experts)._asdict())
 
 
 def layer_capacity_bytes(model: MoEModel, platform: Platform) -> float:
@@ -296,24 +328,31 @@ def layer_capacity_bytes(model: MoEModel, platform: Platform) -> float:
 
 
 def _token_s(model: MoEModel, platform: Platform, factor: int, row_mode: bool, layout: str) -> float:
-    """PIM seconds of one token on every site of a group; `best` takes the fastest split of K over banks."""
+    """PIM seconds of one token on every site of a group (shapes of a shard: SPIMOE 3.3.2).
+
+    `best` takes the fastest split of K over banks for every matrix.
+    """
     pim = platform.pim
     assert pim is not None
+    hidden, inner = model.hidden_size, model.expert_intermediate_size
+    shard = -(-inner // factor)
     splits = [1] if layout == "rows" else [k for k in range(1, pim.banks + 1) if pim.banks % k == 0]
-    return min(
-        pim.expert_s(
-            model.hidden_size,
-            model.expert_intermediate_size,
-            matrices=model.expert_matrices,
-            weight_bytes=model.weight_bytes,
-            activation_bytes=model.activation_bytes,
-            groups=platform.site_pseudo_channels,
-            mode="row" if row_mode else "col",
-            tp=factor,
-            k_banks=k_banks,
+
+    def fastest_s(outputs: int, inputs: int) -> float:
+        return min(
+            pim.gemv_s(
+                outputs,
+                inputs,
+                weight_bytes=model.weight_bytes,
+                activation_bytes=model.activation_bytes,
+                groups=platform.site_pseudo_channels,
+                k_banks=k_banks,
+            )
+            for k_banks in splits
         )
-        for k_banks in splits
-    )
+
+    down_s = fastest_s(hidden, shard) if row_mode else fastest_s(-(-hidden // factor), inner)
+    return (model.expert_matrices - 1) * fastest_s(shard, hidden) + down_s
 
 
 def _check(model: MoEModel, platform: Platform, load: Load, layer: int) -> None:

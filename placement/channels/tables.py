@@ -25,6 +25,9 @@ class Tables(NamedTuple):
     counts: NDArray[np.float64]  # [E, S] tokens of expert e in step s
     slot_start: NDArray[np.int32]  # [E * S + 1] CSR over (e, s) into `slots`
     slots: NDArray[np.int32]  # batch slots whose token goes to e in s
+    answers: NDArray[
+        np.uint8
+    ]  # [S, B] 1 where slot b's token goes to any expert, so that a result comes home
     home: NDArray[np.int32]  # [B] site where slot b's attention runs
     group_start: NDArray[np.int32]  # [G + 1]
     group_sites: NDArray[np.int32]
@@ -134,15 +137,30 @@ def _add_routes(
         np.add.at(load, topology.route(int(i), int(j)), bytes_)
 
 
-def slot_tables(
-    tokens: NDArray[np.int16], experts: int
-) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.int32]]:
-    """Turn routed tokens `[S, B, K]` into counts `[E, S]` and the batch slots of every (expert, step)."""
+class Slots(NamedTuple):
+    """The part of the tables that is made from a load's tokens."""
+
+    counts: NDArray[np.float64]
+    slot_start: NDArray[np.int32]
+    slots: NDArray[np.int32]
+    answers: NDArray[np.uint8]
+
+
+def slot_tables(tokens: NDArray[np.int16], experts: int) -> Slots:
+    """Turn routed tokens `[S, B, K]` into counts `[E, S]` and the batch slots of every (expert, step).
+
+    A choice of -1 was dropped by the router (SPIMOE algorithm 1): it is in no count and moves nothing.
+    """
     steps, batch, top_k = tokens.shape
-    step = np.repeat(np.arange(steps), batch * top_k)
-    slot = np.tile(np.repeat(np.arange(batch), top_k), steps)
-    key = tokens.ravel().astype(np.int64) * steps + step
+    kept = (tokens >= 0).ravel()
+    step = np.repeat(np.arange(steps), batch * top_k)[kept]
+    slot = np.tile(np.repeat(np.arange(batch), top_k), steps)[kept]
+    key = tokens.ravel()[kept].astype(np.int64) * steps + step
     order = np.argsort(key, kind="stable")
     counts = np.bincount(key, minlength=experts * steps)
-    start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    return counts.reshape(experts, steps).astype(np.float64), start, slot[order].astype(np.int32)
+    return Slots(
+        counts.reshape(experts, steps).astype(np.float64),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
+        slot[order].astype(np.int32),
+        np.asarray((tokens >= 0).any(axis=2), dtype=np.uint8),
+    )

@@ -50,9 +50,8 @@ def problem(
         topology, groups, links, row_mode=row_mode, token_bytes=token_bytes, inner_bytes=inner_bytes
     )
     factors = np.array(groups.factors, dtype=np.float64)
-    counts, start, slots = slot_tables(tokens, experts)
     tables = Tables(
-        counts, start, slots,
+        *slot_tables(tokens, experts),
         (np.arange(tokens.shape[1]) % topology.sites).astype(np.int32),
         groups.start, groups.sites, groups.factor_of, groups.factor_start,
         (1e-6 / factors + overhead_s)[groups.factor_of], (1000.0 / factors)[groups.factor_of],
@@ -78,7 +77,7 @@ def twin_parts(
     members = [[int(c) for c in problem.groups.sites_of(int(g))] for g in group_of]
     parts = np.zeros((len(tokens), 5))
     for s, step in enumerate(tokens):
-        counts = np.bincount(step.ravel(), minlength=len(group_of))
+        counts = np.bincount(step[step >= 0], minlength=len(group_of))
         active = [e for e in range(len(group_of)) if counts[e]]
         load = np.zeros(topology.sites)
         for e in active:
@@ -88,7 +87,9 @@ def twin_parts(
             continue
         homes = [b % topology.sites for b in range(len(step))]
         sends = [
-            (homes[b], c) for b in range(len(step)) for c in sorted({c for e in step[b] for c in members[e]})
+            (homes[b], c)
+            for b in range(len(step))
+            for c in sorted({c for e in step[b] if e >= 0 for c in members[e]})
         ]
         parts[s, 1] = _round(topology, sends, t.token_bytes)
         parts[s, 2] = _collectives(topology, members, counts, active, t.token_bytes, row_mode)
@@ -99,8 +100,9 @@ def twin_parts(
         parts[s, 3] = (
             noc.ring_all_gather_s(topology, cores, [blocks[c] for c in cores]) if len(cores) > 1 else 0.0
         )
-        nearest = [min(cores, key=lambda c, h=home: (topology.hops[h, c], c)) for home in homes]
-        parts[s, 4] = _round(topology, list(zip(nearest, homes, strict=True)), t.token_bytes)
+        answered = [home for b, home in enumerate(homes) if (step[b] >= 0).any()]
+        nearest = [min(cores, key=lambda c, h=home: (topology.hops[h, c], c)) for home in answered]
+        parts[s, 4] = _round(topology, list(zip(nearest, answered, strict=True)), t.token_bytes)
     return parts
 
 

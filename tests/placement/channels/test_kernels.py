@@ -55,6 +55,38 @@ def test_tensor_parallel_by_hand():
     np.testing.assert_allclose(parts, [3.8e-6, 132e-9, 264e-9, 260e-9, 0.0], rtol=1e-12)
 
 
+def test_dropped_experts_cost_nothing_by_hand():
+    """Three tokens on a 1 x 3 mesh, expert e on site e; -1 was dropped by the router.
+
+    Token 0 lives on site 0 and keeps expert 0 alone; token 1 lives on site 1 and goes to expert 0 as its
+    second choice; token 2 lost every expert. PIM: two tokens on site 0, 2.4 us. Dispatch: 128 bytes from
+    site 1 to 0, 128 + 4 ns. One first core: no gather. Scatter: the result of token 1 goes home, 132 ns;
+    token 2 has none, which would have crossed two hops.
+    """
+    tokens = np.array([[[0, -1], [-1, 0], [-1, -1]]], dtype=np.int16)
+    posed = problem(tokens, grid(1, 3), 3)
+    assert posed.tables.counts[:, 0].tolist() == [2, 0, 0]
+    parts = evaluate_steps(posed.tables, np.array([0, 1, 2], dtype=np.int32)).parts[0]
+    np.testing.assert_allclose(parts, [2.4e-6, 132e-9, 0.0, 0.0, 132e-9], rtol=1e-12)
+
+
+@pytest.mark.parametrize("topology", [grid(2, 4), hub(6)], ids=str)
+def test_kernel_equals_twin_with_dropped_experts(topology):
+    """A third of the choices is dropped at random; whole tokens and a whole step too."""
+    tokens = random_tokens(2, 5, 9, 12, 3)
+    tokens[np.random.default_rng(0).random(tokens.shape) < 0.34] = -1
+    tokens[1, 4], tokens[3] = -1, -1
+    posed = problem(tokens, topology, 12)
+    bound = posed.lower_bound().value_s
+    for seed in range(3):
+        group_of = random_groups(posed, seed)
+        parts = evaluate_steps(posed.tables, group_of).parts
+        expected = twin_parts(posed, tokens, topology, group_of)
+        np.testing.assert_allclose(parts, expected, rtol=1e-9, atol=1e-18)
+        assert parts[3].sum() == 0.0
+        assert bound <= parts.sum(axis=1).mean()
+
+
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(
     seed=st.integers(0, 10_000),

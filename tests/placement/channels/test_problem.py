@@ -9,6 +9,7 @@ import pytest
 
 from moeplan.common.errors import BadInput, ProvenInfeasible, UsageError
 from moeplan.hardware.platform import load_platform
+from moeplan.placement.channels.kernels import evaluate_steps
 from moeplan.placement.channels.problem import Decision, Settings, channel_problem, layer_capacity_bytes
 from moeplan.workload.load import Load
 from moeplan.workload.model import load_model
@@ -42,7 +43,7 @@ def load(model):
 
 def test_a_token_costs_what_the_pim_model_says(model, platform, load):
     """DeepSeek-V2-Lite has d_moe 1408 < d 2048, so auto is col mode; a site has four pseudo-channels."""
-    posed = channel_problem(model, platform, load, 3)
+    posed = channel_problem(model, platform, load, 3, settings=Settings(layout="rows"))
     for f, factor in enumerate(posed.groups.factors):
         expected = platform.pim.expert_s(
             2048, 1408, matrices=3, weight_bytes=2.0, activation_bytes=2.0, groups=4, mode="col", tp=factor
@@ -88,7 +89,16 @@ def test_refuses_what_does_not_belong_together(model, platform, load):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"risk": -1.0}, {"risk": float("nan")}, {"mode": "both"}, {"layout": "cols"}]
+    "wrong",
+    [
+        {"risk": -1.0},
+        {"risk": float("nan")},
+        {"mode": "both"},
+        {"layout": "cols"},
+        {"resample": -1},
+        {"resample": True},
+        {"resample_seed": -1},
+    ],
 )
 def test_settings_are_checked(wrong):
     with pytest.raises(UsageError):
@@ -135,26 +145,37 @@ def test_fingerprint_follows_every_input(model, platform, load):
     assert base.fingerprint not in {other.fingerprint for other in others}
 
 
-def test_resampled_steps_are_slots_of_the_profile_at_other_steps():
-    """Every bootstrapped column is a slot of the profile, rotated; the first steps are the profile itself."""
-    tokens = random_tokens(3, 5, 4, 7, 2)
-    posed = problem(tokens, grid(2, 2), 7)
-    t = posed.resampled(2, seed=1)
-    assert t.counts.shape == (7, 15)
-    np.testing.assert_array_equal(t.counts[:, :5], posed.tables.counts)
-    rotations = {np.roll(tokens[:, slot], shift, axis=0).tobytes() for slot in range(4) for shift in range(5)}
-    for part in (1, 2):
-        for slot in range(4):
-            column = [
-                [
-                    e
-                    for e in range(7)
-                    if slot in t.slots[t.slot_start[e * 15 + s] : t.slot_start[e * 15 + s + 1]]
-                ]
-                for s in range(5 * part, 5 * part + 5)
-            ]
-            drawn = np.sort(np.array(column, dtype=np.int16), axis=1)
-            assert any(
-                (np.sort(np.frombuffer(r, dtype=np.int16).reshape(5, 2), axis=1) == drawn).all()
-                for r in rotations
-            )
+def test_best_layout_splits_k_for_every_matrix_on_its_own(model, platform, load):
+    """32 shards of a DeepSeek-V2-Lite expert in col mode: gate and up are 44 x 2048, down is 64 x 1408."""
+    posed = channel_problem(model, platform, load, 3)
+    pim, shape = platform.pim, dict(weight_bytes=2.0, activation_bytes=2.0, groups=4)
+
+    def fastest(outputs, inputs):
+        return min(pim.gemv_s(outputs, inputs, k_banks=k, **shape) for k in (1, 2, 4, 8, 16, 32))
+
+    expected = 2 * fastest(44, 2048) + fastest(64, 1408)
+    assert posed.tables.token_s[posed.groups.factor_start[-2]] == expected
+    assert expected < pim.expert_s(2048, 1408, matrices=3, mode="col", tp=32, **shape)
+
+
+def test_the_objective_counts_drawn_steps_and_the_total_does_not(model, platform, load):
+    posed = channel_problem(model, platform, load, 3, held_out=load, settings=Settings(resample=2))
+    plain = channel_problem(model, platform, load, 3, settings=Settings(resample=0))
+    decision = Decision(np.arange(64) % 63)
+    cost, recorded = posed.evaluate(decision), plain.evaluate(decision)
+    assert cost.total_s == pytest.approx(recorded.objective_s, rel=1e-12)
+    assert sum(cost.parts.values()) == pytest.approx(cost.total_s, rel=1e-12)
+    assert posed.drawn.counts.shape == (64, 12)
+    np.testing.assert_array_equal(posed.drawn.counts[:, :4], plain.tables.counts)
+    every = evaluate_steps(posed.drawn, decision.group_of).parts.sum(axis=1)
+    assert cost.objective_s == pytest.approx(every.mean(), rel=1e-12)
+    assert posed.lower_bound().value_s <= cost.objective_s
+    assert posed.held_out.drawn is None
+    other = channel_problem(model, platform, load, 3, settings=Settings(resample=2, resample_seed=1))
+    assert (other.drawn.counts != posed.drawn.counts).any()
+
+
+def test_resampling_stops_at_large_loads():
+    """2^16 routed tokens in all; one to 15 drawn steps per recorded one."""
+    assert [Settings().times(n) for n in (2**10, 2**13, 2**14, 2**15, 2**20)] == [15, 7, 3, 1, 1]
+    assert Settings(resample=9).times(2**20) == 9
