@@ -150,6 +150,8 @@ class PlanFile(Spec):
 #: The document of every family: module and class, imported when a file of the family is read.
 _DOCUMENTS = {
     "channels": (".channels.document", "ChannelPlan"),
+    "cores": (".cores.document", "CorePlan"),
+    "replicas": (".replicas.document", "ReplicaPlan"),
 }
 
 

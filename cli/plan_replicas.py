@@ -1,0 +1,386 @@
+"""`moeplan plan` on a GPU cluster: replicas of experts to the slots of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..common.errors import BadInput, UsageError
+from .console import show, table
+from .options import parse_layers
+from .planning import Request, conclude, deliver, progress
+from .signals import keep_best_on_signals
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..hardware.platform import Platform
+    from ..placement.plan import TrafficEntry
+    from ..placement.replicas.document import ReplicaPlan
+    from ..placement.replicas.problem import ReplicaProblem, Settings
+    from ..placement.replicas.ranks import Ranks
+    from ..workload.counts import CountLoad
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaOptions:
+    """What only this family is asked."""
+
+    load: Path | None = None
+    nodes: int | None = None
+    ranks_per_node: int | None = None
+    intra_bandwidth: str | None = None
+    inter_bandwidth: str | None = None
+    slots: int | None = None
+    slots_per_rank: str | None = None
+    speeds: str | None = None
+    groups: int = 1
+    dispatch: Literal["equal", "hash", "nearest", "fixed"] = "equal"
+    sources: Literal["uniform", "slots"] = "uniform"
+    duplicates: bool = False
+    risk: float = 0.0
+    drift: float = 0.0
+    traffic_weight: float = 0.0
+    tile: int = 1
+    current: Path | None = None
+    max_moves: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Posed:
+    """The questions, and where their numbers come from."""
+
+    problems: list[ReplicaProblem]
+    platform: Platform
+    settings: Settings
+    profile: TrafficEntry
+    held_out: TrafficEntry | None
+    remarks: tuple[str, ...]
+
+
+def plan_replicas_of(request: Request, options: ReplicaOptions) -> ReplicaPlan:
+    """Plan, write plan and report; the first Ctrl-C writes the best found until then."""
+    from ..placement.replicas.document import Origin, plan_file
+    from ..placement.replicas.planning import plan_replicas
+
+    posed = pose(request, options)
+    count = len(posed.problems)
+    with keep_best_on_signals() as interrupt:
+        with progress(count, visible=not request.quiet) as on_layer:
+            plans = plan_replicas(
+                posed.problems,
+                search=request.search,
+                jobs=min(request.jobs, count),
+                on_layer=on_layer,
+                interrupt=interrupt,
+            )
+        origin = Origin(
+            posed.platform, request.model, posed.profile, posed.held_out, posed.remarks, options.sources
+        )
+        document = plan_file(plans, origin, search=request.search, settings=posed.settings)
+        deliver(document, request)
+    return document
+
+
+def pose(request: Request, options: ReplicaOptions) -> Posed:
+    """Read machine and traffic, and pose a question for every layer."""
+    from ..hardware.units import BYTES_PER_S, parse
+    from ..placement.replicas.cluster import cluster_nodes, cluster_of, rates_of, resized
+    from ..placement.replicas.traffic import problems_of
+
+    inside, across = (
+        parse(text, BYTES_PER_S) if text is not None else None
+        for text in (options.intra_bandwidth, options.inter_bandwidth)
+    )
+    platform = resized(
+        request.platform,
+        nodes=options.nodes,
+        ranks_per_node=options.ranks_per_node,
+        inside_bytes_per_s=inside,
+        across_bytes_per_s=across,
+    )
+    topology = cluster_of(platform)
+    read = _counted if options.load is not None else _replayed
+    traffic = read(request, options, topology.sites)
+    ranks = _ranks(options, cluster_nodes(topology), topology.sites, traffic.profile.shape[-1])
+    settings, remarks = _settings(request, options, ranks)
+    problems = problems_of(
+        traffic.profile,
+        traffic.held_out,
+        traffic.layers,
+        ranks,
+        rates=rates_of(request.model, platform) if request.model is not None else None,
+        settings=settings,
+        current=_current(options.current),
+    )
+    return Posed(problems, platform, settings, *traffic.entries, traffic.remarks + remarks)
+
+
+def traffic_experts(request: Request, options: ReplicaOptions) -> tuple[int, int]:
+    """Return the numbers of experts of the traffic and of ranks of the cluster."""
+    from ..placement.replicas.cluster import cluster_of, resized
+
+    platform = resized(request.platform, nodes=options.nodes, ranks_per_node=options.ranks_per_node)
+    ranks = cluster_of(platform).sites
+    read = _counted if options.load is not None else _replayed
+    return read(request, options, ranks).profile.shape[-1], ranks
+
+
+def replica_answer(document: ReplicaPlan) -> dict[str, Any]:
+    """Return what `--json` says of replicas beside what it says of every family."""
+    held = document.held_out_balancedness
+    return {
+        "unit": document.unit,
+        "balancedness": document.balancedness.model_dump(),
+        "held_out_balancedness": held and held.model_dump(),
+        "max_over_bound": document.max_over_bound.model_dump(),
+        "duplicates": document.duplicates,
+        "moved_slots": document.moved_slots,
+        "slots": sum(document.slots_per_rank),
+        "ranks": document.ranks,
+        "nodes": document.nodes,
+        "baseline_balancedness": baseline_means(document),
+    }
+
+
+def baseline_means(document: ReplicaPlan) -> dict[str, dict[str, float | None]]:
+    """Mean balancedness over layers of every published heuristic, on the profile and held out."""
+    found: dict[str, dict[str, float | None]] = {}
+    for name in document.layers[0].baselines:
+        entries = [layer.baselines[name] for layer in document.layers]
+        found[name] = {
+            "profile": _mean([entry.balancedness for entry in entries]),
+            "held_out": _mean([entry.held_out_balancedness for entry in entries]),
+        }
+    return found
+
+
+def conclude_replicas(document: ReplicaPlan, request: Request) -> None:
+    """Print the answer; exit with 130 where the search was interrupted."""
+    if not request.json and not request.quiet:
+        show_replicas(document, request)
+        request = replace(request, quiet=True)
+    conclude(document, request, replica_answer(document))
+
+
+def show_replicas(document: ReplicaPlan, request: Request) -> None:
+    """Print the outcome for people."""
+    held = document.held_out_balancedness
+    rows = [
+        (f"{document.solver} (plan)", _digits(document.balancedness.mean),
+         _digits(held.mean if held else None), str(document.duplicates))
+    ]  # fmt: skip
+    for name, mean in baseline_means(document).items():
+        repeated = sum(layer.baselines[name].duplicates for layer in document.layers)
+        rows.append((name, _digits(mean["profile"]), _digits(mean["held_out"]), str(repeated)))
+    show(
+        f"{len(document.layers)} layers, {document.logical_experts} experts on "
+        f"{sum(document.slots_per_rank)} slots of {document.ranks} ranks: balancedness "
+        f"{document.balancedness.mean:.4f}, largest load {document.max_over_bound.mean:.4f} times the bound "
+        f"(worst layer {document.max_over_bound.worst:.4f})",
+        table(("solver", "balancedness", "held out", "duplicates"), rows),
+        f"plan:   {request.output}",
+    )
+    if document.current is not None:
+        show(f"moved:  {document.moved_slots} slots")
+    show(f"next:   moeplan explain {request.output}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Traffic:
+    profile: NDArray[np.float64]  # [S, L, E] or [S, G, L, E]
+    held_out: NDArray[np.float64] | None
+    layers: tuple[int, ...]
+    entries: tuple[TrafficEntry, TrafficEntry | None]
+    remarks: tuple[str, ...]
+
+
+def _counted(request: Request, options: ReplicaOptions, ranks: int) -> _Traffic:
+    """Counts from a file; several windows are split by time."""
+    from ..workload.readers.formats import read_load
+
+    assert options.load is not None
+    if request.trace is not None:
+        raise UsageError("--load and --trace both give traffic", fix="leave one of them out")
+    if options.sources == "slots":
+        raise UsageError("counts do not tell which rank a token came from", where="--sources", fix="uniform")
+    load = read_load(options.load, request.model)
+    layers = load.layers if request.layers is None else parse_layers(request.layers, load.layers, "the load")
+    profile = _rows(load, layers, options.load)
+    other, share = request.replay.held_out, 0.0
+    held_out, source = None, load
+    if isinstance(other, Path):
+        source = read_load(other, request.model)
+        missing = sorted(set(layers) - set(source.layers))
+        if missing or source.num_experts != load.num_experts:
+            raise BadInput(
+                f"the held-out counts have {source.num_experts} experts and lack layers {missing}",
+                where=str(other),
+                allowed=f"{load.num_experts} experts, layers as in {options.load}",
+            )
+        held_out = _rows(source, layers, other)
+    elif len(profile) > 1 and other > 0.0:
+        if not other < 1.0:
+            raise UsageError(f"a held-out share of {other} leaves nothing to profile", allowed="0 to below 1")
+        last = min(len(profile) - 1, max(1, round(other * len(profile))))
+        share = other
+        profile, held_out = profile[:-last], profile[-last:]
+        _need_tokens(profile, layers, "profiled windows")
+        _need_tokens(held_out, layers, "held-out windows")
+    entries = (
+        _entry(load, options.load, profile, request, share),
+        None
+        if held_out is None
+        else _entry(source, other if isinstance(other, Path) else options.load, held_out, request, share),
+    )
+    return _Traffic(profile, held_out, layers, entries, load.remarks)
+
+
+def _rows(load: CountLoad, layers: tuple[int, ...], path: Path) -> NDArray[np.float64]:
+    rows = [load.layers.index(layer) for layer in layers]
+    counts: NDArray[np.float64] = load.counts[:, rows]
+    _need_tokens(counts, layers, str(path))
+    return counts
+
+
+def _need_tokens(counts: NDArray[np.float64], layers: tuple[int, ...], where: str) -> None:
+    empty = [layer for layer, row in zip(layers, counts.sum(axis=0), strict=True) if not row.any()]
+    if empty:
+        raise BadInput(
+            f"{len(empty)} of {len(layers)} layers have only zeros (first: layer {empty[0]})",
+            where=where,
+            fix="leave dense layers out with --layers, and record all ranks while the engine serves requests",
+        )
+
+
+def _entry(
+    load: CountLoad, path: Path, counts: NDArray[np.float64], request: Request, share: float
+) -> TrafficEntry:
+    from ..common.files import fingerprint
+    from ..placement.plan import TrafficEntry
+
+    top_k = request.model.top_k if request.model is not None else 1
+    tokens = float(counts.sum(axis=2).mean()) / top_k
+    return TrafficEntry(
+        fingerprint=fingerprint(load.model, load.layers, counts),
+        source=f"{path.name}: {load.source}",
+        split="time" if share else "whole",
+        share=share,
+        batch=max(1, round(tokens)),
+        steps=len(counts),
+        requests=0,
+        repeated=False,
+        note=" ".join(load.remarks),
+    )
+
+
+def _replayed(request: Request, options: ReplicaOptions, ranks: int) -> _Traffic:
+    """Decode steps of a trace."""
+    from ..placement.replicas.ranks import Ranks
+    from ..placement.replicas.traffic import counts_of
+    from ..placement.summary import traffic_entry
+
+    if request.trace is None:
+        raise UsageError(
+            f"planning on {request.platform.name} needs traffic",
+            where="--load, or --trace with --model",
+            fix="give counts [layers, experts] (.npy), or a trace of moeplan trace import",
+        )
+    steps = request.traffic()
+    layers = steps.layers(request.layers)
+    shape = Ranks(1, (1,) * ranks)
+    profile = counts_of(steps.profile, layers, shape, options.sources)
+    held_out = None if steps.held_out is None else counts_of(steps.held_out, layers, shape, options.sources)
+    entries = (
+        traffic_entry(steps.profile, steps.sources[0], steps.split),
+        traffic_entry(steps.held_out, steps.sources[1], steps.split) if steps.held_out is not None else None,
+    )
+    loads = (("profile", steps.profile), ("held-out steps", steps.held_out))
+    remarks = tuple(f"{name}: {load.note}" for name, load in loads if load is not None and load.repeated)
+    return _Traffic(profile, held_out, layers, entries, remarks)
+
+
+def _ranks(options: ReplicaOptions, nodes: int, ranks: int, experts: int) -> Ranks:
+    from ..placement.replicas.ranks import Ranks, even_ranks
+
+    speeds = _numbers(options.speeds, "--speeds", ranks) if options.speeds is not None else []
+    if options.slots_per_rank is not None:
+        room = _numbers(options.slots_per_rank, "--slots-per-rank", ranks)
+        if any(value != int(value) for value in room):
+            raise UsageError("slots are whole numbers", where="--slots-per-rank")
+        built = Ranks(nodes, tuple(int(value) for value in room), tuple(speeds))
+        if options.slots not in (None, built.slots):
+            raise UsageError(f"--slots says {options.slots}, --slots-per-rank {built.slots}", fix="give one")
+        return built
+    return even_ranks(nodes, ranks, options.slots or experts, speeds)
+
+
+def _numbers(text: str, option: str, ranks: int) -> list[float]:
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(f"{text!r} are no numbers", where=option, fix="write them as in 9,9,8,8") from error
+    if len(values) != ranks:
+        raise UsageError(f"{len(values)} numbers are given for {ranks} ranks", where=option, fix="one a rank")
+    return values
+
+
+def _settings(request: Request, options: ReplicaOptions, ranks: Ranks) -> tuple[Settings, tuple[str, ...]]:
+    from ..placement.replicas.planning import PUBLISHED
+    from ..placement.replicas.problem import Settings
+
+    groups, remarks = options.groups, []
+    if groups > 1 and groups % ranks.nodes:
+        remarks.append(
+            f"{groups} groups do not divide over {ranks.nodes} nodes: planned without groups, as EPLB does"
+        )
+        groups = 1
+    settings = Settings(
+        groups=groups,
+        duplicates=options.duplicates or request.search.solver in PUBLISHED,
+        split=options.dispatch,
+        risk=options.risk,
+        drift=options.drift,
+        traffic_weight=options.traffic_weight,
+        max_moves=options.max_moves,
+        tile=options.tile,
+    )
+    if settings.max_moves is not None and options.current is None:
+        raise UsageError("--max-moves counts from a current placement", fix="name it with --current")
+    return replace(settings), tuple(remarks)
+
+
+def _current(path: Path | None) -> NDArray[np.int64] | None:
+    """Read the placement that is there: a plan of replicas, or an array of slots [L, R] (.npy)."""
+    if path is None:
+        return None
+    import numpy as np
+
+    from ..placement.plan import read_plan
+    from ..placement.replicas.document import ReplicaPlan
+    from ..workload.readers.numpy_file import read_array
+
+    if path.suffix == ".npy":
+        slots = read_array(path)
+        if slots.ndim != 2 or slots.dtype.kind not in "iu":
+            raise BadInput(
+                f"{str(path)!r} holds no placement",
+                allowed="whole numbers [layers, slots]",
+                where="--current",
+            )
+        return slots.astype(np.int64)
+    plan = read_plan(path)
+    if not isinstance(plan, ReplicaPlan):
+        raise BadInput(f"{str(path)!r} is a plan of {plan.family}", allowed="a plan of replicas")
+    return np.array(plan.physical_to_logical, dtype=np.int64)
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

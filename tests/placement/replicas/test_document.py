@@ -1,0 +1,121 @@
+"""Plans of replicas as files: what they hold, what a check sees, and what is explained from them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from moeplan.hardware.platform import load_platform
+from moeplan.placement.plan import TrafficEntry, read_plan, write_plan
+from moeplan.placement.planning import Search
+from moeplan.placement.replicas.document import Origin, ReplicaPlan, decisions, plan_file
+from moeplan.placement.replicas.explain import explain, moved_of, traffic_matrix, traffic_shares
+from moeplan.placement.replicas.planning import plan_replicas
+from moeplan.placement.replicas.problem import Settings
+from moeplan.placement.replicas.ranks import even_ranks
+from moeplan.placement.replicas.sweep import sweep_redundancy, usable_slots
+from moeplan.placement.replicas.traffic import problems_of
+from moeplan.placement.replicas.verify import verify
+
+from .instances import zipf
+
+ENTRY = TrafficEntry(
+    fingerprint="sha256:0", source="made up", split="whole", share=0.0, batch=1, steps=1, requests=0,
+    repeated=False, note="",
+)  # fmt: skip
+
+
+def planned(solver: str = "auto", current: object = None, **settings: object) -> ReplicaPlan:
+    counts = zipf(2, 16, 1.0, 3)[None]
+    chosen = Settings(**settings)
+    held_out = counts * np.random.default_rng(1).lognormal(0.0, 0.1, (4, 2, 16))
+    problems = problems_of(counts, held_out, (3, 5), even_ranks(2, 4, 24), settings=chosen, current=current)
+    search = Search(solver)
+    origin = Origin(load_platform("gpu-cluster"), None, ENTRY, ENTRY)
+    return plan_file(plan_replicas(problems, search=search), origin, search=search, settings=chosen)
+
+
+def faults(plan: ReplicaPlan, **changes: object) -> list[str]:
+    changed = plan.model_copy(update=changes)
+    return [f.detail for f in verify(changed, None, load_platform("gpu-cluster")) if f.ok is False]
+
+
+def test_a_plan_survives_its_file(tmp_path):
+    plan = planned()
+    write_plan(plan, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == plan
+    raw = json.loads((tmp_path / "plan.json").read_text())
+    assert np.array(raw["physical_to_logical"]).shape == (2, 24)
+    assert (raw["layer_ids"], raw["logical_experts"], raw["slots_per_rank"]) == ([3, 5], 16, [6] * 4)
+    assert list(decisions(plan)) == [3, 5]
+
+
+def test_what_the_plan_says_of_itself():
+    plan = planned("eplb", duplicates=True, groups=4)
+    for row, slots in enumerate(plan.physical_to_logical):
+        load = np.array(plan.logical_count[row])
+        each = load / np.bincount(slots, minlength=16)
+        ranks = each[list(slots)].reshape(4, 6).sum(axis=1)
+        entry = plan.layers[row]
+        assert entry.rank_tokens == pytest.approx(ranks)
+        assert entry.balancedness == pytest.approx(ranks.mean() / ranks.max())
+        assert entry.max_over_bound == pytest.approx(ranks.max() / entry.bound_s)
+        assert entry.duplicates == sum(6 - len(set(slots[g : g + 6])) for g in range(0, 24, 6))
+    assert plan.balancedness.worst == min(entry.balancedness for entry in plan.layers)
+    assert plan.duplicates == sum(entry.duplicates for entry in plan.layers)
+
+
+def test_a_check_sees_what_is_wrong():
+    plan = planned(groups=4)
+    assert faults(plan) == []
+    slots = [list(row) for row in plan.physical_to_logical]
+    twice = [[slots[0][1], *slots[0][1:]], slots[1]]
+    assert any("twice" in fault or "no slot" in fault for fault in faults(plan, physical_to_logical=twice))
+    swapped = [slots[0][12:] + slots[0][:12], slots[1]]
+    assert faults(plan, physical_to_logical=swapped) == []  # nodes are alike
+    crossed = [slots[0][:6] + slots[0][12:18] + slots[0][6:12] + slots[0][18:], slots[1]]
+    assert any("group" in fault for fault in faults(plan, physical_to_logical=crossed))
+    lighter = plan.layers[0].model_copy(update={"balancedness": 1.0})
+    assert any("balancedness" in fault for fault in faults(plan, layers=(lighter, plan.layers[1])))
+    assert any("columns" in f for f in faults(plan, logical_count=[[1.0] * 15, [1.0] * 16]))
+    assert any("do not fit" in f for f in faults(plan, nodes=3))
+
+
+def test_explained_from_the_file():
+    linear = (np.arange(24) % 16).tolist()
+    plan = planned(current=[linear, linear])
+    found = explain(plan)
+    assert (found.before, found.measured_on) == ("current", "held-out")
+    before = sum(entry.baselines["current"].held_out.total_s for entry in plan.layers)  # type: ignore[union-attr]
+    mine = sum(entry.held_out.total_s for entry in plan.layers)  # type: ignore[union-attr]
+    assert found.gain == pytest.approx(1.0 - mine / before)
+    assert found.worth == (found.gain >= 0.05)
+    assert found.moved_slots == plan.moved_slots == moved_of(plan).sum() > 0
+    assert all(layer.reached <= layer.ceiling * (1.0 + 1e-9) for layer in found.layers)
+    assert not explain(plan, threshold=1.0).worth
+
+
+def test_predicted_traffic_by_hand():
+    plan = planned()
+    matrix = traffic_matrix(plan)
+    loads = np.array([entry.rank_tokens for entry in plan.layers]).sum(axis=0)
+    # Tokens come evenly from all four ranks.
+    assert matrix == pytest.approx(np.tile(loads / 4, (4, 1)))
+    shares = traffic_shares(plan, matrix)
+    assert shares == pytest.approx({"same_rank": 0.25, "same_node": 0.25, "cross_node": 0.5})
+
+
+def test_a_sweep_says_what_cannot_be_used():
+    counts = zipf(2, 16, 1.0, 3)[None]
+
+    def pose(slots: int):
+        return problems_of(counts, None, (0, 1), even_ranks(1, 4, slots))
+
+    assert usable_slots(15, 4, 24) == [16, 20, 24]
+    rows = list(sweep_redundancy(pose, [12, 16, 18, 20, 68], 16, 4, Search()))
+    assert [bool(row.fault) for row in rows] == [True, False, True, False, True]
+    assert rows[1].redundant == 0
+    assert rows[3].balancedness > rows[1].balancedness
+    assert rows[3].step_s < rows[1].step_s
