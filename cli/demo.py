@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..common.errors import BadInput
+from ..common.execution import Execution
 from ..common.files import atomic_path
 from .console import show
 from .options import check_outputs
@@ -40,7 +41,8 @@ def demo(
     search = Search(solver="annealing", budget=Budget(time_s=None, iterations=20_000), seed=SEED)
     trace, plan, report = _outputs(folder)
     layers = traffic.layers(None)
-    request = Request(model, platform, TRACE, how, None, search, cores(), plan, report)
+    execution = Execution("threads", cores())
+    request = Request(model, platform, TRACE, how, None, search, cores(), plan, report, execution=execution)
     document = plan_channels_of(request, Settings(), traffic)
     with atomic_path(trace) as temporary:
         shutil.copyfile(TRACE, temporary)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..common.errors import BadInput, UsageError
+from ..common.execution import Execution
+from .layers import work_folder
 from .options import check_outputs, parse_budget, parse_solver_options
 from .planning import Request, conclude, cores
 from .traffic import Replay, SplitBy, parse_held_out
@@ -28,6 +30,14 @@ _ONLY = {
     "load": ("replicas",),
     "slots": ("replicas",),
     "groups": ("replicas",),
+    **dict.fromkeys(("backend", "address", "work", "fresh"), ("channels", "cores")),
+    **dict.fromkeys(
+        (
+            *("intra_bandwidth", "inter_bandwidth", "slots_per_rank", "speeds", "dispatch", "sources"),
+            *("duplicates", "drift", "traffic_weight", "tile", "current", "max_moves"),
+        ),
+        ("replicas",),
+    ),
 }
 
 
@@ -74,13 +84,17 @@ def plan(
             help="Whole outputs per bank (as published), or the fastest split over banks.",
             rich_help_panel=_CHANNELS,
         ),
-    ] = "rows",
+    ] = "best",
     side: Annotated[
-        int, typer.Option(help="Units along the side of a core: 2, 4, 6, 8.", rich_help_panel=_CORES)
-    ] = 4,
+        int | None,
+        typer.Option(
+            help="Units along the side of a core (default: the platform's).", rich_help_panel=_CORES
+        ),
+    ] = None,
     width: Annotated[
-        int, typer.Option(help="Tokens of a job: one pass over an expert.", rich_help_panel=_CORES)
-    ] = 4,
+        int | None,
+        typer.Option(help="Tokens of a job (default: the platform's tile).", rich_help_panel=_CORES),
+    ] = None,
     load: Annotated[
         Path | None,
         typer.Option(help="Counts [L, E] or [S, L, E] (.npy) instead of a trace.", rich_help_panel=_REPLICAS),
@@ -101,6 +115,57 @@ def plan(
         int,
         typer.Option(min=1, help="Expert groups; a group stays within a node.", rich_help_panel=_REPLICAS),
     ] = 1,
+    intra_bandwidth: Annotated[
+        str | None, typer.Option(help="Of one GPU inside its node: '450 GB/s'.", rich_help_panel=_REPLICAS)
+    ] = None,
+    inter_bandwidth: Annotated[
+        str | None, typer.Option(help="Of one GPU to other nodes: '50 GB/s'.", rich_help_panel=_REPLICAS)
+    ] = None,
+    slots_per_rank: Annotated[
+        str | None, typer.Option(help="Slots of every rank, as in 9,9,8,8.", rich_help_panel=_REPLICAS)
+    ] = None,
+    speeds: Annotated[
+        str | None,
+        typer.Option(help="Relative speed of every rank, as in 1,1,0.9.", rich_help_panel=_REPLICAS),
+    ] = None,
+    dispatch: Annotated[
+        Literal["equal", "hash", "nearest", "fixed"],
+        typer.Option(
+            help="How tokens choose a replica: in turn, by hash (vLLM), nearest (SGLang static), or one "
+            "fixed by source rank (vllm-ascend).",
+            rich_help_panel=_REPLICAS,
+        ),
+    ] = "equal",
+    sources: Annotated[
+        Literal["uniform", "slots"],
+        typer.Option(
+            help="Tokens come evenly from all ranks, or batch slot b from rank b modulo G.",
+            rich_help_panel=_REPLICAS,
+        ),
+    ] = "uniform",
+    duplicates: Annotated[
+        bool, typer.Option(help="Allow two replicas of an expert on a rank.", rich_help_panel=_REPLICAS)
+    ] = False,
+    drift: Annotated[
+        float,
+        typer.Option(help="Plan against this drift of log loads (0.2 to 0.5).", rich_help_panel=_REPLICAS),
+    ] = 0.0,
+    traffic_weight: Annotated[
+        float, typer.Option(help="Weight on cross-node traffic.", rich_help_panel=_REPLICAS)
+    ] = 0.0,
+    tile: Annotated[
+        int, typer.Option(min=1, help="Pad a replica's tokens to this number.", rich_help_panel=_REPLICAS)
+    ] = 1,
+    current: Annotated[
+        Path | None,
+        typer.Option(
+            help="Placement that is there: a plan, or slots [L, R] (.npy).", rich_help_panel=_REPLICAS
+        ),
+    ] = None,
+    max_moves: Annotated[
+        int | None,
+        typer.Option(min=0, help="Slots of a layer that may change.", rich_help_panel=_REPLICAS),
+    ] = None,
     risk: Annotated[
         float,
         typer.Option(help="Standard deviations over steps added to the mean.", rich_help_panel=_INPUT),
@@ -128,12 +193,31 @@ def plan(
         int | None,
         typer.Option(min=1, help="Layers planned side by side (default: cores).", rich_help_panel=_SEARCH),
     ] = None,
+    backend: Annotated[
+        Literal["threads", "loky", "dask", "ray"],
+        typer.Option(help="Where layers are planned; dask and ray are extras.", rich_help_panel=_SEARCH),
+    ] = "threads",
+    address: Annotated[
+        str,
+        typer.Option(help="Of a Dask scheduler or Ray head (default: a local one).", rich_help_panel=_SEARCH),
+    ] = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="The plan.", rich_help_panel=_OUTPUT)] = Path(
         "plan.json"
     ),
     report: Annotated[
         Path | None, typer.Option(help="Also a report (.html).", rich_help_panel=_OUTPUT)
     ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of finished layers, until the plan is whole (default: beside the plan).",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Plan finished layers anew.", rich_help_panel=_OUTPUT),
+    ] = False,
     json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON object instead of a table.", rich_help_panel=_OUTPUT),
@@ -160,7 +244,14 @@ def plan(
     other = how.held_out if isinstance(how.held_out, Path) else None
     check_outputs(
         {"--output": output, "--report": report},
-        {"--trace": trace, "--held-out": other, "--load": load, "--model": model, "--platform": platform},
+        {
+            "--trace": trace,
+            "--held-out": other,
+            "--load": load,
+            "--current": current,
+            "--model": model,
+            "--platform": platform,
+        },
     )
     search = Search(
         solver=find(family, solver).name,
@@ -180,6 +271,9 @@ def plan(
         report=report,
         json=json,
         quiet=quiet,
+        execution=Execution(backend, jobs or cores(), address),
+        work=work or work_folder(output),
+        fresh=fresh,
     )
     if family == "channels":
         from ..placement.channels.problem import Settings
@@ -191,6 +285,30 @@ def plan(
             case None | "auto" | "row" | "col":
                 settings = Settings(risk=risk, mode=mode or "auto", layout=layout)
         conclude(plan_channels_of(request, settings), request)
+    if family == "cores":
+        from ..placement.cores.problem import Settings as CoreSettings
+        from .plan_cores import core_answer, plan_cores_of
+
+        match mode:
+            case "auto" | "row" | "col":
+                raise UsageError(f"--mode {mode} is for PIM machines", allowed="direct, broadcast")
+            case None | "direct" | "broadcast":
+                core_settings = CoreSettings(mode=mode or "broadcast", width=width, side=side, risk=risk)
+        placed = plan_cores_of(request, core_settings)
+        conclude(placed, request, core_answer(placed))
+    if family == "replicas":
+        from .plan_replicas import ReplicaOptions, conclude_replicas, plan_replicas_of
+
+        replicated = plan_replicas_of(
+            request,
+            ReplicaOptions(
+                load=load, nodes=nodes, ranks_per_node=ranks_per_node, intra_bandwidth=intra_bandwidth,
+                inter_bandwidth=inter_bandwidth, slots=slots, slots_per_rank=slots_per_rank, speeds=speeds,
+                groups=groups, dispatch=dispatch, sources=sources, duplicates=duplicates, risk=risk,
+                drift=drift, traffic_weight=traffic_weight, tile=tile, current=current, max_moves=max_moves,
+            ),
+        )  # fmt: skip
+        conclude_replicas(replicated, request)
 
 
 def family_of(platform: Platform) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .layers import finish_work, missing_layers, run_layers
 from .planning import Request, deliver, progress
 from .signals import keep_best_on_signals
 
@@ -17,39 +20,36 @@ if TYPE_CHECKING:
 
 def plan_cores_of(request: Request, settings: Settings, traffic: Traffic | None = None) -> CorePlan:
     """Plan, write plan and report; the first Ctrl-C writes the best found until then."""
-    from ..placement.cores.document import plan_file
-    from ..placement.cores.planning import plan_cores
+    from ..placement.cores.document import CoreLayer, assemble, planned_entry
+    from ..placement.cores.planning import LayerTask
 
     model, steps = request.needed_model(), traffic or request.traffic()
     layers = steps.layers(request.layers)
+
+    def task(stop: threading.Event | None) -> LayerTask:
+        return LayerTask(
+            model, request.platform, steps.profile, steps.held_out, request.search, settings, stop
+        )
+
+    _ = task(None).layout  # refuses what cannot be before the work begins
     begun = time.perf_counter()
+    inputs = request.inputs("cores", settings, steps.profile, steps.held_out)
     with keep_best_on_signals() as interrupt:
         with progress(len(layers), visible=not request.quiet) as on_layer:
-            plans = plan_cores(
-                model,
-                request.platform,
-                steps.profile,
-                steps.held_out,
-                search=request.search,
-                settings=settings,
-                layers=layers,
-                jobs=min(request.jobs, len(layers)),
-                on_layer=on_layer,
-                interrupt=interrupt,
-            )
-        document = plan_file(
-            model,
-            request.platform,
-            steps.profile,
-            steps.held_out,
-            plans,
-            search=request.search,
-            settings=settings,
+            entries = run_layers(
+                request, layers, lambda stop: partial(planned_entry, task(stop)), CoreLayer, inputs,
+                interrupt, on_layer,
+            )  # fmt: skip
+        document = assemble(
+            task(None),
+            entries,
             source=steps.sources,
             split=steps.split,
             elapsed_s=time.perf_counter() - begun,
+            remarks=missing_layers(layers, entries),
         )
         deliver(document, request)
+    finish_work(request, layers, entries)
     return document
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..common.errors import UsageError
+from ..common.execution import Execution
 from .console import note, show, show_json, stderr, warn
 from .signals import EXIT_INTERRUPTED
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..hardware.platform import Platform
     from ..placement.plan import LayerEntry, PlanFile
     from ..placement.planning import Planned, Search
+    from ..workload.load import Load
     from ..workload.model import MoEModel
     from .traffic import Replay, Traffic
 
@@ -37,6 +39,12 @@ class Request:
     report: Path | None
     json: bool = False
     quiet: bool = False
+    execution: Execution = field(default_factory=Execution)
+    """Where layers are planned; `jobs` of them at a time."""
+    work: Path | None = None
+    """Folder of finished layers; None: nothing is kept until the plan is whole."""
+    fresh: bool = False
+    """Begin anew, whatever the work folder holds."""
 
     def needed_model(self) -> MoEModel:
         """Return the model. Raises UsageError where none was named."""
@@ -59,7 +67,26 @@ class Request:
                 where="--trace",
                 fix="import one with moeplan trace import, or draw one with moeplan trace synth",
             )
-        return read_traffic(self.trace, model, self.replay)
+        return read_traffic(self.trace, model, self.replay, self.layers)
+
+    def inputs(self, family: str, settings: object, profile: Load, held_out: Load | None) -> dict[str, str]:
+        """Name everything that planned layers depend on, for a work folder."""
+        from importlib import metadata
+
+        search = self.search
+        return {
+            "moeplan": metadata.version("moeplan"),
+            "family": family,
+            "model": self.needed_model().fingerprint,
+            "platform": self.platform.fingerprint,
+            "profile steps": profile.fingerprint,
+            "held-out steps": held_out.fingerprint if held_out else "none",
+            "settings": str(settings),
+            "solver": search.solver,
+            "seed": str(search.seed),
+            "budget": str(search.budget),
+            "options": str(dict(search.options or {})),
+        }
 
 
 def deliver(document: PlanFile, request: Request) -> None:
@@ -108,6 +135,7 @@ def answer(document: PlanFile, request: Request) -> dict[str, Any]:
         "baselines": {
             name: {
                 "profile_s": entry.profile and entry.profile.total_s,
+                "objective_s": entry.profile and entry.profile.objective_s,
                 "held_out_s": entry.held_out and entry.held_out.total_s,
             }
             for name, entry in totals.baselines.items()
@@ -144,9 +172,11 @@ def cores() -> int:
 
 
 @contextmanager
-def progress(layers: int, *, visible: bool) -> Iterator[Callable[[Planned[Any]], None]]:
+def progress(layers: int, *, visible: bool) -> Iterator[Callable[[Planned[Any] | LayerEntry], None]]:
     """Yield what to call when a layer is planned; draws a bar where stderr is a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from ..placement.planning import Planned
 
     console = stderr()
     columns = (TextColumn("planning layers"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -160,10 +190,15 @@ def progress(layers: int, *, visible: bool) -> Iterator[Callable[[Planned[Any]],
     ) as bar:
         task = bar.add_task("", total=layers, score="")
 
-        def on_layer(plan: Planned[Any]) -> None:
+        def on_layer(plan: Planned[Any] | LayerEntry) -> None:
             nonlocal best_s, baseline_s
-            best_s += plan.result.cost.objective_s
-            baseline_s += min(b.cost.objective_s for b in plan.baselines.values())
+            if isinstance(plan, Planned):
+                best_s += plan.result.cost.objective_s
+                baseline_s += min(b.cost.objective_s for b in plan.baselines.values())
+            else:
+                best_s += plan.profile.objective_s
+                known = [b.profile.objective_s for b in plan.baselines.values() if b.profile]
+                baseline_s += min(known, default=plan.profile.objective_s)
             score = f"best so far {best_s * 1e6:.1f} us, best baselines {baseline_s * 1e6:.1f} us"
             bar.update(task, advance=1, score=score)
 

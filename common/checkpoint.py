@@ -21,6 +21,7 @@ from .errors import BadInput
 from .files import read_text, write_text
 
 FORMAT: Final = "moeplan.work"
+_EMPTY: Final = {"inputs.json", "lock"}
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -57,6 +58,7 @@ def open_work(folder: Path, inputs: Mapping[str, str], *, fresh: bool = False) -
     Raises BadInput where another process holds the folder, where its job had other inputs (which are named),
     or where it is no work folder.
     """
+    made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -68,7 +70,11 @@ def open_work(folder: Path, inputs: Mapping[str, str], *, fresh: bool = False) -
             for path in folder.glob("*.json"):
                 path.unlink()
         _check_inputs(folder, dict(inputs))
-        yield WorkFolder(folder)
+        try:
+            yield WorkFolder(folder)
+        finally:
+            if made and folder.is_dir() and {path.name for path in folder.iterdir()} <= _EMPTY:
+                shutil.rmtree(folder, ignore_errors=True)  # nothing was finished: nothing is left behind
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -22,7 +22,7 @@ from ..summary import (
     traffic_entry,
     warnings_of,
 )
-from .planning import LayerPlan
+from .planning import LayerPlan, LayerTask
 from .problem import ChannelProblem, Decision, Settings, layer_capacity_bytes
 
 if TYPE_CHECKING:
@@ -86,19 +86,44 @@ def plan_file(
 
     `source` says where profile and held-out steps come from, `split` how one source was split into both.
     """
-    layers = tuple(_layer(plan) for plan in plans)
+    return assemble(
+        LayerTask(model, platform, profile, held_out, search, settings),
+        [layer_entry(plan) for plan in plans],
+        source=source,
+        split=split,
+        elapsed_s=elapsed_s,
+    )
+
+
+def planned_entry(task: LayerTask, layer: int) -> ChannelLayer:
+    """Plan a layer and return its entry, which travels and is kept more easily than the plan."""
+    return layer_entry(task(layer))
+
+
+def assemble(
+    task: LayerTask,
+    layers: Sequence[ChannelLayer],
+    *,
+    source: tuple[str, str],
+    split: tuple[Split, float],
+    elapsed_s: float,
+    remarks: tuple[str, ...] = (),
+) -> ChannelPlan:
+    """Put entries of layers, planned by `task`, together; `remarks` are further warnings."""
     totals = _totals(layers)
+    profile, held_out = task.profile, task.held_out
     notes = ((name, load) for name, load in (("profile", profile), ("held-out steps", held_out)) if load)
     return ChannelPlan(
-        **search_fields(search),
-        settings=vars(settings),
-        model=model_entry(model),
-        platform=machine_entry(platform, layer_capacity_bytes(model, platform)),
+        **search_fields(task.search),
+        settings=vars(task.settings),
+        model=model_entry(task.model),
+        platform=machine_entry(task.platform, layer_capacity_bytes(task.model, task.platform)),
         profile=traffic_entry(profile, source[0], split),
         held_out=traffic_entry(held_out, source[1], split) if held_out else None,
         totals=totals,
-        layers=layers,
+        layers=tuple(layers),
         warnings=(
+            *remarks,
             *(f"{name}: {load.note}" for name, load in notes if load.repeated),
             *warnings_of(totals, layers, held_out is not None),
         ),
@@ -119,7 +144,8 @@ def decisions(plan: ChannelPlan, problems: Mapping[int, ChannelProblem]) -> dict
     return found
 
 
-def _layer(plan: LayerPlan) -> ChannelLayer:
+def layer_entry(plan: LayerPlan) -> ChannelLayer:
+    """Return a planned layer as the file holds it."""
     problem = plan.problem
     held_out = problem.held_out
     return ChannelLayer(
@@ -144,7 +170,7 @@ def _held_out_load(held_out: ChannelProblem | None, decision: Decision | None) -
     return tuple(held_out.site_load_s(decision).tolist()) if held_out and decision else ()
 
 
-def _totals(layers: tuple[ChannelLayer, ...]) -> ChannelTotals:
+def _totals(layers: Sequence[ChannelLayer]) -> ChannelTotals:
     fields = total_fields(layers)
     baselines = {
         name: ChannelBaseline(

@@ -34,6 +34,38 @@ class LayerPlan(Planned[Decision]):
         return self.rows if self.rows is not None and baseline.endswith(ROWS) else self.problem
 
 
+@dataclass(frozen=True, eq=False)
+class LayerTask:
+    """Plans one layer when called with its absolute id. Without `interrupt` it can go to another process."""
+
+    model: MoEModel
+    platform: Platform
+    profile: Load
+    held_out: Load | None
+    search: Search
+    settings: Settings
+    interrupt: threading.Event | None = None
+
+    def __call__(self, layer: int) -> LayerPlan:
+        """Plan the layer; see `plan_channels`."""
+        problem = self._pose(layer, self.settings)
+        stop = self.interrupt or threading.Event()
+        found = search_layer(problem, self.search, stop, f"layer {layer}")
+        if self.settings.layout == "rows":
+            return LayerPlan(found.result, found.baselines, problem)
+        rows = self._pose(layer, dataclasses.replace(self.settings, layout="rows"))
+        more = {
+            name + ROWS: solve(rows, name, budget=BASELINE_BUDGET, seed=self.search.seed)
+            for name in _AS_PUBLISHED
+        }
+        return LayerPlan(found.result, {**found.baselines, **more}, problem, rows)
+
+    def _pose(self, layer: int, settings: Settings) -> ChannelProblem:
+        return channel_problem(
+            self.model, self.platform, self.profile, layer, held_out=self.held_out, settings=settings
+        )
+
+
 def plan_channels(
     model: MoEModel,
     platform: Platform,
@@ -57,24 +89,11 @@ def plan_channels(
     best they have and layers not yet begun get their best baseline. Raises NothingFound where a layer has
     no feasible placement within the budget, and whatever `channel_problem` and `solve` raise.
     """
-    search, settings = search or Search(), settings or Settings()
-    as_published = dataclasses.replace(settings, layout="rows")
-    stop = interrupt or threading.Event()
-    wanted = profile.layers if layers is None else layers
-
-    def plan(layer: int) -> LayerPlan:
-        problem = channel_problem(model, platform, profile, layer, held_out=held_out, settings=settings)
-        found = search_layer(problem, search, stop, f"layer {layer}")
-        if settings.layout == "rows":
-            return LayerPlan(found.result, found.baselines, problem)
-        rows = channel_problem(model, platform, profile, layer, held_out=held_out, settings=as_published)
-        more = {
-            name + ROWS: solve(rows, name, budget=BASELINE_BUDGET, seed=search.seed) for name in _AS_PUBLISHED
-        }
-        return LayerPlan(found.result, {**found.baselines, **more}, problem, rows)
-
+    task = LayerTask(
+        model, platform, profile, held_out, search or Search(), settings or Settings(), interrupt
+    )
     plans = []
-    for done in in_order(plan, wanted, jobs):
+    for done in in_order(task, profile.layers if layers is None else layers, jobs):
         plans.append(done)
         if on_layer is not None:
             on_layer(done)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..summary import (
     warnings_of,
 )
 from .layout import expert_bytes, with_side
-from .planning import LayerPlan
+from .planning import LayerPlan, LayerTask
 from .problem import CoreProblem, Decision, Settings
 
 if TYPE_CHECKING:
@@ -97,19 +97,44 @@ def plan_file(
 
     `source` says where profile and held-out steps come from, `split` how one source was split into both.
     """
-    layers = tuple(_layer(plan) for plan in plans)
+    return assemble(
+        LayerTask(model, platform, profile, held_out, search, settings),
+        [layer_entry(plan) for plan in plans],
+        source=source,
+        split=split,
+        elapsed_s=elapsed_s,
+    )
+
+
+def planned_entry(task: LayerTask, layer: int) -> CoreLayer:
+    """Plan a layer and return its entry, which travels and is kept more easily than the plan."""
+    return layer_entry(task(layer))
+
+
+def assemble(
+    task: LayerTask,
+    layers: Sequence[CoreLayer],
+    *,
+    source: tuple[str, str],
+    split: tuple[Split, float],
+    elapsed_s: float,
+    remarks: tuple[str, ...] = (),
+) -> CorePlan:
+    """Put entries of layers, planned by `task`, together; `remarks` are further warnings."""
     totals = Totals(**total_fields(layers))
+    profile, held_out = task.profile, task.held_out
     notes = ((name, load) for name, load in (("profile", profile), ("held-out steps", held_out)) if load)
     return CorePlan(
-        **search_fields(search),
-        settings=vars(settings),
-        model=model_entry(model),
-        platform=_die(model, platform, settings, plans[0].problem),
+        **search_fields(task.search),
+        settings=vars(task.settings),
+        model=model_entry(task.model),
+        platform=_die(task),
         profile=traffic_entry(profile, source[0], split),
         held_out=traffic_entry(held_out, source[1], split) if held_out else None,
         totals=totals,
-        layers=layers,
+        layers=tuple(layers),
         warnings=(
+            *remarks,
             *(f"{name}: {load.note}" for name, load in notes if load.repeated),
             *warnings_of(totals, layers, held_out is not None),
         ),
@@ -129,7 +154,8 @@ def decisions(plan: CorePlan, problems: Mapping[int, CoreProblem]) -> dict[int, 
     return found
 
 
-def _layer(plan: LayerPlan) -> CoreLayer:
+def layer_entry(plan: LayerPlan) -> CoreLayer:
+    """Return a planned layer as the file holds it."""
     problem = plan.problem
     shown = problem.held_out or problem
     return CoreLayer(
@@ -157,10 +183,10 @@ def _use(cascade: Cascade) -> Utilisation:
     )
 
 
-def _die(model: MoEModel, platform: Platform, settings: Settings, problem: CoreProblem) -> CoreDie:
-    layout = problem.layout
-    shard_bytes = expert_bytes(model) / layout.shards
-    machine = machine_entry(with_side(platform, settings.side), layout.core_experts * shard_bytes)
+def _die(task: LayerTask) -> CoreDie:
+    layout = task.layout
+    shard_bytes = expert_bytes(task.model) / layout.shards
+    machine = machine_entry(with_side(task.platform, task.settings.side), layout.core_experts * shard_bytes)
     return CoreDie(
         **machine.model_dump(),
         groups=layout.groups,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..planning import Planned, Search, in_order, search_layer
-from .layout import platform_layout, with_side
+from .layout import Layout, platform_layout, with_side
 from .problem import CoreProblem, Decision, Settings, core_problem
 
 if TYPE_CHECKING:
@@ -22,6 +22,34 @@ class LayerPlan(Planned[Decision]):
     """What one layer's solve gave, with the question."""
 
     problem: CoreProblem
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTask:
+    """Plans one layer when called with its absolute id. Without `interrupt` it can go to another process."""
+
+    model: MoEModel
+    platform: Platform
+    profile: Load
+    held_out: Load | None
+    search: Search
+    settings: Settings
+    interrupt: threading.Event | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """How a layer lies on the dies. Raises UsageError, BadInput or ProvenInfeasible where it cannot."""
+        machine = with_side(self.platform, self.settings.side)
+        return platform_layout(self.model, machine, self.settings.mode, self.settings.width)
+
+    def __call__(self, layer: int) -> LayerPlan:
+        """Plan the layer; see `plan_cores`."""
+        problem = core_problem(
+            self.model, self.layout, self.profile, layer, held_out=self.held_out, settings=self.settings
+        )
+        stop = self.interrupt or threading.Event()
+        found = search_layer(problem, self.search, stop, f"layer {layer}")
+        return LayerPlan(found.result, found.baselines, problem)
 
 
 def plan_cores(
@@ -44,18 +72,11 @@ def plan_cores(
     best they have and layers not yet begun get their best baseline. Raises BadInput, UsageError and
     ProvenInfeasible where model, platform, settings and load do not belong together.
     """
-    search, settings = search or Search(), settings or Settings()
-    stop = interrupt or threading.Event()
-    wanted = profile.layers if layers is None else layers
-    layout = platform_layout(model, with_side(platform, settings.side), settings.mode, settings.width)
-
-    def plan(layer: int) -> LayerPlan:
-        problem = core_problem(model, layout, profile, layer, held_out=held_out, settings=settings)
-        found = search_layer(problem, search, stop, f"layer {layer}")
-        return LayerPlan(found.result, found.baselines, problem)
-
+    task = LayerTask(
+        model, platform, profile, held_out, search or Search(), settings or Settings(), interrupt
+    )
     plans = []
-    for done in in_order(plan, wanted, jobs):
+    for done in in_order(task, profile.layers if layers is None else layers, jobs):
         plans.append(done)
         if on_layer is not None:
             on_layer(done)

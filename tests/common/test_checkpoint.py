@@ -32,6 +32,16 @@ def test_pieces_come_back(tmp_path):
     assert not (tmp_path / "work").exists()
 
 
+def test_a_job_that_finishes_nothing_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), open_work(tmp_path / "work", INPUTS):
+        raise KeyboardInterrupt
+    assert not (tmp_path / "work").exists()
+    (tmp_path / "mine").mkdir()
+    with open_work(tmp_path / "mine", INPUTS):
+        pass
+    assert (tmp_path / "mine").is_dir()  # it was there before
+
+
 def test_other_inputs_are_refused_by_name(tmp_path):
     with open_work(tmp_path, INPUTS) as work:
         work.keep("layer-0", "x")
