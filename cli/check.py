@@ -13,6 +13,7 @@ import typer
 from ..common.errors import BadInput, UsageError
 from .check_engine import engine_findings
 from .console import show, show_json, table
+from .options import show_layers
 from .traffic import Replay, Traffic, read_traffic
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def _traffic(document: PlanFile, model: MoEModel, trace: Path, other: Path | Non
     how = Replay(profile.batch, profile.steps, document.seed, part)
     if held_out is not None and held_out.split != "whole":
         how = Replay(profile.batch, profile.steps, document.seed, held_out.share, held_out.split)
-    return read_traffic(trace, model, how)
+    planned = show_layers(tuple(entry.layer for entry in document.layers))
+    return read_traffic(trace, model, how, planned)
 
 
 def _show(plan: Path, findings: list[Finding], json: bool) -> None:

@@ -10,21 +10,28 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..common.errors import BadInput, MoeplanError
-from . import trace
+from . import bench, trace
 from .check import check
 from .compare import compare
 from .console import fail, show
 from .demo import demo
+from .explain import explain
+from .export import export
 from .models import models
+from .pareto import pareto
 from .partition import partition
 from .plan import plan
 from .platforms import platforms
+from .pool import pool
 from .prune import prune
 from .provision import provision
 from .report import report
+from .reproduce import reproduce
 from .ring import ring
 from .signals import stop_on_signals
+from .simulate import simulate
 from .solvers import solvers
+from .sweep_redundancy import sweep_redundancy
 from .timeline import timeline
 from .validate import validate
 from .versions import moeplan_version, versions
@@ -46,12 +53,19 @@ _VERBS: dict[str, Callable[..., None]] = {
     "plan": plan,
     "partition": partition,
     "ring": ring,
+    "pool": pool,
     "provision": provision,
     "timeline": timeline,
+    "pareto": pareto,
+    "simulate": simulate,
     "prune": prune,
     "report": report,
     "compare": compare,
+    "reproduce": reproduce,
     "check": check,
+    "explain": explain,
+    "sweep-redundancy": sweep_redundancy,
+    "export": export,
     "validate": validate,
     "models": models,
     "platforms": platforms,
@@ -81,6 +95,7 @@ def _build() -> typer.Typer:
     for name, verb in _VERBS.items():
         app.command(name)(verb)
     app.add_typer(trace.app(), name="trace", help=trace.__doc__)
+    app.add_typer(bench.app(), name="bench", help=bench.__doc__)
     return app
 
 

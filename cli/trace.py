@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +10,17 @@ import typer
 
 from ..common.errors import UsageError
 from .console import show, show_json, table
-from .options import check_outputs, parse_layers, show_layers
+from .options import check_outputs, parse_layers
+from .trace_calibrate import calibrate
+from .trace_import import import_recording
+from .trace_record import record
+from .trace_text import content, summary
+from .watching import watch
 
 if TYPE_CHECKING:
+    from ..workload.load import Load
     from ..workload.stats import LoadStatistics, TraceStatistics
-    from ..workload.trace import RoutingTrace
+    from ..workload.stream import TraceStream
 
 _UNIONS = (1, 8, 64)
 _KNOBS = "Routing (strengths are in log space, 0 switches a part off)"
@@ -26,37 +32,16 @@ _Output = Annotated[Path, typer.Option("--output", "-o", help="The trace (.parqu
 def app() -> typer.Typer:
     """The verbs of `moeplan trace`."""
     verbs = typer.Typer(no_args_is_help=True)
-    verbs.command("import")(import_arrays)
+    verbs.command("import")(import_recording)
+    verbs.command()(record)
     verbs.command()(synth)
     verbs.command()(stats)
+    verbs.command()(calibrate)
     return verbs
 
 
-def import_arrays(
-    arrays: Annotated[Path, typer.Argument(help="A numpy archive (.npz).")],
-    model: _Model,
-    output: _Output,
-    source: Annotated[str | None, typer.Option(help="Where the choices come from, for people.")] = None,
-) -> None:
-    """Turn numpy arrays into a trace.
-
-    Keys of the archive: experts [tokens, layers, top-k]; optionally weights (same shape), request,
-    position, step, phase [tokens], layers (absolute ids) and num_experts.
-    """
-    from ..workload.model import load_model
-    from ..workload.readers.arrays import read_arrays
-    from ..workload.trace import write_trace
-
-    shapes = load_model(model)
-    check_outputs({"--output": output}, {"the archive": arrays, "--model": model})
-    trace = read_arrays(arrays, shapes)
-    if source is not None:
-        trace = replace(trace, source=source)
-    write_trace(trace, output)
-    show(_summary(trace, output))
-
-
 def synth(
+    context: typer.Context,
     model: _Model,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens of the trace.")],
     requests: Annotated[int, typer.Option(min=1, help="Requests that the tokens are shared among.")],
@@ -64,6 +49,13 @@ def synth(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     layers: Annotated[
         str | None, typer.Option(help="Layers to draw, as in 3-5,8 (default: all MoE layers).")
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Fitted routing: a model's name, or a file of trace calibrate. Options below override it.",
+            rich_help_panel=_KNOBS,
+        ),
     ] = None,
     concurrency: Annotated[
         int | None,
@@ -79,12 +71,24 @@ def synth(
     skew_spread: Annotated[
         float, typer.Option(help="Spread of the skew over layers.", rich_help_panel=_KNOBS)
     ] = 0.2,
+    head: Annotated[
+        float, typer.Option(help="Factor on the popularity of the likelier half.", rich_help_panel=_KNOBS)
+    ] = 1.0,
+    ceiling: Annotated[
+        float,
+        typer.Option(
+            help="Standard deviations that no popularity exceeds (0: none).", rich_help_panel=_KNOBS
+        ),
+    ] = 0.0,
     cold_tail: Annotated[
         float, typer.Option(help="Share of experts that are hardly used.", rich_help_panel=_KNOBS)
     ] = 0.1,
     cold_depth: Annotated[
         float, typer.Option(help="By how much those are less popular.", rich_help_panel=_KNOBS)
     ] = 2.0,
+    cold_spread: Annotated[
+        float, typer.Option(help="Spread of the share of cold experts over layers.", rich_help_panel=_KNOBS)
+    ] = 0.0,
     drift: Annotated[
         float, typer.Option(help="Spread of popularity over steps.", rich_help_panel=_KNOBS)
     ] = 0.3,
@@ -98,33 +102,47 @@ def synth(
         float, typer.Option(help="Pull of a token towards one group of experts.", rich_help_panel=_KNOBS)
     ] = 3.0,
     group_size: Annotated[int, typer.Option(help="Experts of such a group.", rich_help_panel=_KNOBS)] = 8,
+    even: Annotated[
+        bool, typer.Option(help="Evenly spaced popularities, in random order.", rich_help_panel=_KNOBS)
+    ] = False,
+    sampler: Annotated[
+        str,
+        typer.Option(
+            help="race, or draws (the same distribution, several times faster).", rich_help_panel=_KNOBS
+        ),
+    ] = "race",
 ) -> None:
     """Draw a synthetic trace; the same seed gives the same bytes."""
     from ..workload.model import load_model
-    from ..workload.synthetic import SyntheticRouting, synthesize
-    from ..workload.trace import write_trace
+    from ..workload.routing_presets import find_routing
+    from ..workload.stream import open_trace
+    from ..workload.synthetic import SyntheticRouting, synthesize_blocks
+    from ..workload.trace_writer import write_blocks
 
     side_by_side = _side_by_side(tokens, requests, concurrency)
     shapes = load_model(model)
     if layers is not None:
         shapes = replace(shapes, moe_layers=parse_layers(layers, shapes.moe_layers, shapes.name))
-    check_outputs({"--output": output}, {"--model": model})
-    routing = SyntheticRouting(
-        tokens_per_request=-(-tokens // requests),
-        concurrency=side_by_side,
-        skew=skew,
-        skew_spread=skew_spread,
-        cold_tail=cold_tail,
-        cold_depth=cold_depth,
-        drift=drift,
-        drift_memory=drift_memory,
-        persistence=persistence,
-        coactivation=coactivation,
-        group_size=group_size,
+    check_outputs({"--output": output}, {"--model": model, "--preset": preset})
+    knobs = _chosen_knobs(context, every=preset is None)
+    routing = replace(
+        SyntheticRouting() if preset is None else find_routing(preset),
+        **{**knobs, "tokens_per_request": -(-tokens // requests), "concurrency": side_by_side},
     )
-    trace = synthesize(shapes, tokens=tokens, seed=seed, routing=routing)
-    write_trace(trace, output)
-    show(_summary(trace, output))
+    blocks = synthesize_blocks(shapes, tokens=tokens, seed=seed, routing=routing)
+    with watch("drawing", tokens) as on_progress:
+        write_blocks(blocks, output, on_block=lambda done: on_progress(done, tokens))
+    show(summary(open_trace(output), output))
+
+
+def _chosen_knobs(context: typer.Context, *, every: bool) -> dict[str, Any]:
+    """Values of the options that are named like a parameter of the routing: all, or those that were given."""
+    from ..workload.synthetic import SyntheticRouting
+
+    names = {field.name for field in fields(SyntheticRouting)} - {"concurrency", "tokens_per_request"}
+    sources = {name: context.get_parameter_source(name) for name in names}
+    given = {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+    return {name: value for name, value in context.params.items() if name in (names if every else given)}
 
 
 def _side_by_side(tokens: int, requests: int, concurrency: int | None) -> int:
@@ -144,20 +162,19 @@ def _side_by_side(tokens: int, requests: int, concurrency: int | None) -> int:
 
 
 def stats(
-    trace: Annotated[Path, typer.Argument(help="A trace (.parquet).")],
+    trace: Annotated[Path, typer.Argument(help="A trace (.parquet), or a folder of its parts.")],
     batch: Annotated[int, typer.Option(min=1, help="Tokens of a decode step.")] = 128,
     steps: Annotated[int, typer.Option(min=1, help="Decode steps to replay.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="Of the replay.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show how skewed, persistent and co-activated the routing of a trace is, layer by layer."""
-    from ..workload.replay import replay
-    from ..workload.stats import load_statistics, trace_statistics
-    from ..workload.trace import read_trace
+    from ..workload.stats import load_statistics
+    from ..workload.stream import open_trace
 
-    read = read_trace(trace)
-    load = replay(read, batch=batch, steps=steps, seed=seed)
-    by_step, by_token = load_statistics(load, _UNIONS), trace_statistics(read)
+    read = open_trace(trace)
+    load, by_token = _measured(read, batch=batch, steps=steps, seed=seed)
+    by_step = load_statistics(load, _UNIONS)
     if json:
         described = {
             "trace": str(trace),
@@ -172,27 +189,29 @@ def stats(
         )
         return
     show(
-        f"{trace}: {_content(read)}",
+        f"{trace}: {content(read, by_token.requests)}",
         f"{steps} steps of batch {batch}: {load.note}",
         _table(read, by_step, by_token),
     )
 
 
-def _summary(trace: RoutingTrace, output: Path) -> str:
-    return f"trace: {output}\n{_content(trace)}"
+def _measured(stream: TraceStream, *, batch: int, steps: int, seed: int) -> tuple[Load, TraceStatistics]:
+    """Replay and statistics: of a large trace without holding it, of another one after checking all of it."""
+    from ..workload.replay import replay
+    from ..workload.scan import stream_statistics
+    from ..workload.stats import trace_statistics
+    from ..workload.stream_replay import replay_stream
+
+    if not stream.is_large:
+        read = stream.read()
+        return replay(read, batch=batch, steps=steps, seed=seed), trace_statistics(read)
+    with watch("replaying", batch * steps) as on_progress:
+        load = replay_stream(stream, batch=batch, steps=steps, seed=seed, on_progress=on_progress)
+    with watch("counting", stream.tokens) as on_progress:
+        return load, stream_statistics(stream, on_progress=on_progress)
 
 
-def _content(trace: RoutingTrace) -> str:
-    import numpy as np
-
-    requests = int(np.unique(trace.request).size)
-    return (
-        f"{trace.tokens} tokens of {requests} requests, layers {show_layers(trace.layers)} of {trace.model}, "
-        f"{trace.num_experts} experts, top-{trace.top_k}"
-    )
-
-
-def _table(trace: RoutingTrace, by_step: LoadStatistics, by_token: TraceStatistics) -> Any:
+def _table(trace: TraceStream, by_step: LoadStatistics, by_token: TraceStatistics) -> Any:
     figures = {
         "Gini": by_step.gini,
         "hottest/mean": by_step.hottest_over_mean,

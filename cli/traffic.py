@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 from ..common.errors import BadInput, UsageError
 from .options import parse_layers
+from .watching import watch
 
 if TYPE_CHECKING:
     from ..placement.plan import Split
     from ..workload.load import Load
     from ..workload.model import MoEModel
+    from ..workload.stream import TraceStream
     from ..workload.trace import RoutingTrace
 
 SplitBy = Literal["request", "time"]
@@ -70,11 +72,13 @@ def parse_held_out(text: str) -> float | Path:
         return Path(text)
 
 
-def read_traffic(trace: Path, model: MoEModel, how: Replay) -> Traffic:
-    """Read and replay a trace. Raises BadInput where it does not fit the model, or is too short."""
-    from ..workload.replay import split
+def read_traffic(trace: Path, model: MoEModel, how: Replay, layers: str | None = None) -> Traffic:
+    """Read and replay a trace, a file or a folder of its parts.
 
-    whole = _read(trace, model)
+    A trace that is small is read whole and checked; of a large one only the rows that are replayed, and
+    only `layers` (such as "3-5,8"). Raises BadInput where it does not fit the model, or is too short.
+    """
+    whole = _open(trace, model, layers)
     source = f"{trace.name}: {whole.source}"
     if how.held_out == 0.0:
         return Traffic(_replay(whole, how, trace.name), None, (source, ""))
@@ -85,13 +89,13 @@ def read_traffic(trace: Path, model: MoEModel, how: Replay) -> Traffic:
                 where="--held-out",
                 fix="name another trace, or a share such as 0.5",
             )
-        other = _read(how.held_out, model)
+        other = _open(how.held_out, model, layers, other=True)
         return Traffic(
             _replay(whole, how, trace.name),
             _replay(other, how, how.held_out.name),
             (source, f"{how.held_out.name}: {other.source}"),
         )
-    profile, held_out = split(whole, how.held_out, by=how.by, seed=how.seed)
+    profile, held_out = _split(whole, how.held_out, how)
     return Traffic(
         _replay(profile, how, f"profile part of {trace.name}"),
         _replay(held_out, how, f"held-out part of {trace.name}"),
@@ -100,18 +104,49 @@ def read_traffic(trace: Path, model: MoEModel, how: Replay) -> Traffic:
     )
 
 
-def _read(path: Path, model: MoEModel) -> RoutingTrace:
-    from ..workload.trace import check_model, read_trace
+def _open(
+    path: Path, model: MoEModel, layers: str | None, *, other: bool = False
+) -> RoutingTrace | TraceStream:
+    """A trace that fits the model; a held-out one may lack layers, which `Traffic.layers` complains of."""
+    from ..workload.stream import open_trace
+    from ..workload.trace import check_model
 
-    trace = read_trace(path)
-    check_model(trace, model)
-    return trace
+    stream = open_trace(path)
+    check_model(stream, model)
+    if not stream.is_large:
+        return stream.read()
+    if layers is None:
+        return stream
+    known = tuple(sorted({*stream.layers, *model.moe_layers})) if other else stream.layers
+    wanted = [layer for layer in parse_layers(layers, known, "the trace") if layer in stream.layers]
+    return stream.with_layers(wanted) if wanted else stream
 
 
-def _replay(trace: RoutingTrace, how: Replay, where: str) -> Load:
+def _split(
+    whole: RoutingTrace | TraceStream, fraction: float, how: Replay
+) -> tuple[RoutingTrace, RoutingTrace] | tuple[TraceStream, TraceStream]:
+    from ..workload.replay import split
+    from ..workload.stream import TraceStream
+    from ..workload.stream_replay import split_stream
+
+    if isinstance(whole, TraceStream):
+        return split_stream(whole, fraction, by=how.by, seed=how.seed)
+    return split(whole, fraction, by=how.by, seed=how.seed)
+
+
+def _replay(trace: RoutingTrace | TraceStream, how: Replay, where: str) -> Load:
     from ..workload.replay import replay
+    from ..workload.stream import TraceStream
+    from ..workload.stream_replay import replay_stream
 
     try:
+        if isinstance(trace, TraceStream):
+            with watch(f"replaying {where}", how.batch * how.steps) as on_progress:
+                return replay_stream(
+                    trace, batch=how.batch, steps=how.steps, seed=how.seed, on_progress=on_progress
+                )
         return replay(trace, batch=how.batch, steps=how.steps, seed=how.seed)
     except BadInput as error:
-        raise BadInput(error.what, where=where, allowed=error.allowed, fix=error.fix) from error
+        raise BadInput(
+            error.what, where=error.where or where, allowed=error.allowed, fix=error.fix
+        ) from error

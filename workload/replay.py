@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..common.errors import BadInput, UsageError
 from .load import Load
 from .trace import RoutingTrace
+from .trace_format import Described
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,27 +45,47 @@ def replay(trace: RoutingTrace, *, batch: int, steps: int, seed: int) -> Load:
 
     Raises UsageError on a batch or step count below 1, BadInput on fewer tokens than one batch.
     """
-    for name, value in (("batch", batch), ("steps", steps)):
-        if value < 1:
-            raise UsageError(f"{name} must be at least 1, not {value}")
-    if trace.tokens < batch:
-        raise BadInput(
-            f"the trace has {trace.tokens} tokens, one step of batch {batch} needs {batch}",
-            fix=f"use a batch of at most {trace.tokens}, or a longer trace",
-        )
+    check_replay(trace.tokens, batch=batch, steps=steps)
     rng = np.random.default_rng(seed)
     requests = _shuffled_requests(trace, rng)
     scarce = requests.length.size < batch
-    rows = _ring_rows(requests, batch, steps) if scarce else _queue_rows(requests, batch, steps, rng)
+    if scarce:
+        index = ring_index(trace.tokens, batch, steps)
+    else:
+        index = queue_index(requests.start, requests.length, batch, steps, rng)
+    rows = np.take(requests.rows, index)
     reused = steps * batch - np.unique(rows).size
+    return load_of(trace, trace.experts[rows], requests.length.size, scarce=scarce, reused=reused)
+
+
+def check_replay(tokens: int, *, batch: int, steps: int) -> None:
+    """Raise UsageError on a batch or step count below 1, BadInput on fewer tokens than one batch."""
+    for name, value in (("batch", batch), ("steps", steps)):
+        if value < 1:
+            raise UsageError(f"{name} must be at least 1, not {value}")
+    if tokens < batch:
+        raise BadInput(
+            f"the trace has {tokens} tokens, one step of batch {batch} needs {batch}",
+            fix=f"use a batch of at most {tokens}, or a longer trace",
+        )
+
+
+def load_of(
+    trace: Described, experts: NDArray[np.int16], requests: int, *, scarce: bool, reused: int
+) -> Load:
+    """The load of choices [S, B, L, K] that were replayed from a trace of so many requests.
+
+    `scarce`: there were fewer requests than slots; `reused`: tokens that had to be used again.
+    """
+    steps, batch = experts.shape[:2]
     return Load(
-        experts=trace.experts[rows],
+        experts=experts,
         layers=trace.layers,
         num_experts=trace.num_experts,
         model=trace.model,
-        requests=requests.length.size,
+        requests=requests,
         repeated=scarce or reused > 0,
-        note=_note(requests.length.size, batch, steps, reused),
+        note=_note(requests, batch, steps, reused),
     )
 
 
@@ -77,21 +98,22 @@ def _shuffled_requests(trace: RoutingTrace, rng: np.random.Generator) -> _Reques
     return _Requests(rows, np.cumsum(length[order]) - length[order], length[order])
 
 
-def _ring_rows(requests: _Requests, batch: int, steps: int) -> NDArray[np.int64]:
-    """Trace rows [S, B] of slots that walk the ring of all tokens from evenly spaced starts."""
-    tokens = requests.rows.size
+def ring_index(tokens: int, batch: int, steps: int) -> NDArray[np.int64]:
+    """Places [S, B] of slots that walk the ring of all tokens from evenly spaced starts."""
     starts = np.arange(batch) * tokens // batch
-    index = (starts + np.arange(steps)[:, None]) % tokens
-    return np.take(requests.rows, index)
+    return (starts + np.arange(steps)[:, None]) % tokens
 
 
-def _queue_rows(requests: _Requests, batch: int, steps: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Trace rows [S, B] of slots that take requests from a queue, where finished ones queue up again.
+def queue_index(
+    start: NDArray[np.int64], length: NDArray[np.int64], batch: int, steps: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Places [S, B] of slots that take requests from a queue, where finished ones queue up again.
 
-    The first request of every slot starts part-way: the fractions are evenly spaced over the slots.
+    Request r, in the order of the queue, lies at the places start[r] : start[r] + length[r]. The first
+    request of every slot starts part-way: the fractions are evenly spaced over the slots.
     """
-    lengths = requests.length.tolist()
-    offsets = (rng.permutation(batch) * requests.length[:batch] // batch).tolist()
+    lengths = length.tolist()
+    offsets = (rng.permutation(batch) * length[:batch] // batch).tolist()
     ends = [(0, slot) for slot in range(batch)]  # a heap already: (step at which the slot is free, slot)
     running = [-1] * batch
     waiting = deque(range(len(lengths)))
@@ -104,11 +126,11 @@ def _queue_rows(requests: _Requests, batch: int, steps: int, rng: np.random.Gene
         skipped = offsets[slot] if running[slot] < 0 else 0
         running[slot] = request
         until = now + lengths[request] - skipped
-        first = int(requests.start[request]) + skipped
+        first = int(start[request]) + skipped
         shown = min(until, steps) - now
         index[slot, now : now + shown] = np.arange(first, first + shown)
         heapq.heapreplace(ends, (until, slot))
-    return np.take(requests.rows, index.T)
+    return index.T
 
 
 def _note(requests: int, batch: int, steps: int, reused: int) -> str:
@@ -132,35 +154,51 @@ def split(
     Raises UsageError on a fraction outside (0, 1) or an unknown `by`, BadInput where a side would be
     empty.
     """
-    if not 0 < fraction < 1:
-        raise UsageError(f"the held-out fraction must lie between 0 and 1, not {fraction}")
+    check_split(fraction, by)
     if by == "request":
-        held_out = _held_out_requests(trace, fraction, np.random.default_rng(seed))
-    elif by == "time":
-        held_out = _held_out_time(trace, fraction)
+        _, member, length = np.unique(trace.request, return_inverse=True, return_counts=True)
+        held_out = hold_out(length, trace.tokens, fraction, np.random.default_rng(seed))[member]
     else:
-        raise UsageError(f"cannot split by {by!r}", allowed="request, time")
+        held_out = _held_out_time(trace, fraction)
     return trace.take(np.flatnonzero(~held_out)), trace.take(np.flatnonzero(held_out))
 
 
-def _held_out_requests(trace: RoutingTrace, fraction: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    _, member, length = np.unique(trace.request, return_inverse=True, return_counts=True)
+def check_split(fraction: float, by: str) -> None:
+    """Raise UsageError on a fraction outside (0, 1) or an unknown way to split."""
+    if not 0 < fraction < 1:
+        raise UsageError(f"the held-out fraction must lie between 0 and 1, not {fraction}")
+    if by not in ("request", "time"):
+        raise UsageError(f"cannot split by {by!r}", allowed="request, time")
+
+
+def hold_out(
+    length: NDArray[np.int64], tokens: int, fraction: float, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Choose requests [R] of these lengths [R] that have about `fraction` of all tokens.
+
+    Raises BadInput where there is one request only.
+    """
     if length.size < 2:
         raise BadInput(
             "the trace holds one request: it cannot be split by request",
             fix="split by time, or name another trace as held-out",
         )
     order = rng.permutation(length.size)
-    excess = np.abs(np.cumsum(length[order])[:-1] - fraction * trace.tokens)
+    excess = np.abs(np.cumsum(length[order])[:-1] - fraction * tokens)
     chosen = np.zeros(length.size, dtype=np.bool_)
     chosen[order[: int(excess.argmin()) + 1]] = True
-    return chosen[member]
+    return chosen
+
+
+def held_tokens(tokens: int, fraction: float) -> int:
+    """Tokens that a split by time holds out. Raises BadInput on a single token."""
+    if tokens < 2:
+        raise BadInput("the trace holds one token: it cannot be split", fix="use a longer trace")
+    return min(max(round(fraction * tokens), 1), tokens - 1)
 
 
 def _held_out_time(trace: RoutingTrace, fraction: float) -> NDArray[np.bool_]:
-    if trace.tokens < 2:
-        raise BadInput("the trace holds one token: it cannot be split", fix="use a longer trace")
-    held = min(max(round(fraction * trace.tokens), 1), trace.tokens - 1)
+    held = held_tokens(trace.tokens, fraction)
     order = np.arange(trace.tokens) if trace.step is None else np.argsort(trace.step, kind="stable")
     held_out = np.zeros(trace.tokens, dtype=np.bool_)
     held_out[order[trace.tokens - held :]] = True

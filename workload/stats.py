@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import UsageError
+from .checks import DROPPED
 from .load import Load, count_pairs
 from .trace import RoutingTrace
 
@@ -111,24 +112,50 @@ def load_statistics(load: Load, unions: tuple[int, ...] = (1, 8, 64)) -> LoadSta
         top8_share=_figure(ordered[..., -8:].sum(axis=-1).mean(axis=0) / (load.batch * load.top_k)),
         union={b: _figure(union(counts, load.batch, b).mean(axis=0)) for b in sizes},
         persistence=_persistence(counts > 0),
-        hot_persistence=_hot_persistence(counts),
+        hot_persistence=_figure(hottest_share(counts)),
     )
 
 
 def trace_statistics(trace: RoutingTrace) -> TraceStatistics:
     """Statistics of a trace."""
-    pairs = count_pairs(trace.experts, trace.num_experts)
-    chosen = np.diagonal(pairs, axis1=1, axis2=2) / trace.tokens
+    shared, followed = _shared(trace)
+    return token_statistics(
+        count_pairs(trace.experts, trace.num_experts),
+        layers=trace.layers,
+        top_k=trace.top_k,
+        tokens=trace.tokens,
+        requests=int(np.unique(trace.request).size),
+        shared=shared,
+        followed=followed,
+    )
+
+
+def token_statistics(
+    pairs: NDArray[np.int64],
+    *,
+    layers: tuple[int, ...],
+    top_k: int,
+    tokens: int,
+    requests: int,
+    shared: NDArray[np.int64],
+    followed: int,
+) -> TraceStatistics:
+    """Statistics from counts of a trace, however they were made.
+
+    `pairs` [L, E, E] as of `count_pairs`; `shared` [L] experts that tokens share with the next token of
+    their request, over `followed` such pairs of tokens.
+    """
+    chosen = np.diagonal(pairs, axis1=1, axis2=2) / tokens
     distances, lifts = [], []
-    for index, layer in enumerate(trace.layers):
-        distance, lift = _coactivation(pairs[index], trace.tokens, layer)
+    for index, layer in enumerate(layers):
+        distance, lift = _coactivation(pairs[index], tokens, layer)
         distances.append(distance)
         lifts += lift
     return TraceStatistics(
-        tokens=trace.tokens,
-        requests=int(np.unique(trace.request).size),
-        overlap=_overlap(trace),
-        overlap_by_chance=_figure((chosen**2).sum(axis=-1) / trace.top_k),
+        tokens=tokens,
+        requests=requests,
+        overlap=_figure(shared / (followed * top_k)) if followed else None,
+        overlap_by_chance=_figure((chosen**2).sum(axis=-1) / top_k),
         pair_distance=_figure(np.array(distances)),
         top_lifts=tuple(lifts),
     )
@@ -169,24 +196,25 @@ def _persistence(active: NDArray[np.bool_]) -> Figure | None:
     return _figure(again.mean(axis=0))
 
 
-def _hot_persistence(counts: NDArray[Any]) -> Figure:
+def hottest_share(counts: NDArray[Any]) -> NDArray[np.float64]:
+    """Share of the steps of counts [S, L, E] whose hottest expert is the modal hottest of its layer, [L]."""
     hottest = counts.argmax(axis=-1)
     times = [np.bincount(hottest[:, layer]).max() for layer in range(hottest.shape[1])]
-    return _figure(np.array(times) / counts.shape[0])
+    result: NDArray[np.float64] = np.array(times) / counts.shape[0]
+    return result
 
 
-def _overlap(trace: RoutingTrace) -> Figure | None:
-    """Per layer, over consecutive positions of a request: shared experts over top-k."""
+def _shared(trace: RoutingTrace) -> tuple[NDArray[np.int64], int]:
+    """Experts [L] that tokens share with the next position of their request, and such pairs of tokens."""
     rows = np.lexsort((trace.position, trace.request))
     request, position = trace.request[rows], trace.position[rows]
     follows = (request[1:] == request[:-1]) & (position[1:] == position[:-1] + 1)
-    if not follows.any():
-        return None
     now, later = trace.experts[rows[:-1][follows]], trace.experts[rows[1:][follows]]
-    shared = np.zeros(len(trace.layers))
+    shared = np.zeros(len(trace.layers), dtype=np.int64)
     for place in range(trace.top_k):
-        shared += (now == np.roll(later, place, axis=-1)).sum(axis=(0, 2))
-    return _figure(shared / (now.shape[0] * trace.top_k))
+        same = (now == np.roll(later, place, axis=-1)) & (now != DROPPED)
+        shared += same.sum(axis=(0, 2))
+    return shared, int(follows.sum())
 
 
 def _coactivation(pairs: NDArray[np.int64], tokens: int, layer: int) -> tuple[float, list[Lift]]:

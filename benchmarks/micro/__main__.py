@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import channels, hardware, partition, ring
+from . import channels, hardware, partition, ring, streaming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +16,7 @@ _WIDTH = 200
 
 def main() -> None:
     """Print one table of rates and ratios, and one of rings."""
-    figures = (row for room in (hardware, channels, partition) for row in room.rows())
+    figures = (row for room in (hardware, channels, partition, streaming) for row in room.rows())
     _print("micro-benchmarks (one core, medians)", ("what", "figure", "measured on"), figures)
     rows = ring.run()
     cells = ([str(value) for value in row.values()] for row in rows)

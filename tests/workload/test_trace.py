@@ -58,14 +58,46 @@ def test_same_trace_same_bytes_in_row_groups(tmp_path, make_trace):
 
 
 def test_layout_on_disk(tmp_path, make_trace):
-    trace = make_trace((2,), top_k=2)
-    write_trace(trace, tmp_path / "t.parquet")
+    experts = np.array([[[5, 0], [1, 2]], [[3, -1], [4, 5]]])
+    weights = np.array([[[0.5, 0.25], [0.75, 0.0]], [[1.0, 0.0], [0.5, 0.5]]], dtype=np.float32)
+    write_trace(make_trace((2,), experts=experts, weights=weights), tmp_path / "t.parquet")
     table = pq.read_table(tmp_path / "t.parquet")
-    assert table.column("experts").to_pylist() == trace.experts.reshape(2, 4).tolist()  # K fastest
-    assert table.column_names == ["experts", "request", "position"]
+    assert table.column_names == [
+        "experts_1", "experts_3", "weights_1", "weights_3", "request", "position",
+    ]  # fmt: skip
+    # a byte an expert, 255 for the dropped one; weights in IEEE 754, the least significant byte first
+    assert table.column("experts_1").to_pylist() == [b"\x05\x00", b"\x03\xff"]
+    assert table.column("experts_3").to_pylist() == [b"\x01\x02", b"\x04\x05"]
+    assert table.column("weights_1").to_pylist()[0] == bytes.fromhex("0000003f 0000803e")
     assert json.loads(table.schema.metadata[b"moeplan.trace"]) == {
-        "version": 1, "model": "tiny", "layers": [1, 3], "num_experts": 6, "top_k": 2, "source": "test",
+        "version": 2, "model": "tiny", "layers": [1, 3], "num_experts": 6, "top_k": 2, "source": "test",
+        "id_bytes": 1,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("num_experts", "dropped", "id_bytes"),
+    [(255, True, 1), (256, False, 1), (256, True, 2), (257, False, 2), (300, True, 2)],
+)
+def test_ids_take_the_fewest_bytes(tmp_path, make_trace, num_experts, dropped, id_bytes):
+    last = num_experts - 1
+    experts = np.array([[[last, -1 if dropped else 0]], [[1, last]]])
+    trace = make_trace((2,), layers=(0,), num_experts=num_experts, experts=experts)
+    write_trace(trace, tmp_path / "t")
+    assert same(read_trace(tmp_path / "t"), trace)
+    stored = pq.read_table(tmp_path / "t").column("experts_0").to_pylist()[1]
+    assert stored == (1).to_bytes(id_bytes, "little") + last.to_bytes(id_bytes, "little")
+
+
+def test_the_first_format_is_still_read(tmp_path, make_trace, write_version_1):
+    shape = (5, 2, 2)
+    experts = np.array([[[0, 1], [2, -1]], *[[[5, 4], [3, 2]]] * 4])
+    weights = np.where(experts < 0, 0, np.random.default_rng(0).random(shape))
+    trace = make_trace(
+        experts=experts, weights=weights, step=np.arange(5), phase=np.array([0, 0, 1, 2, 2], dtype=np.int8)
+    )
+    write_version_1(trace, tmp_path / "t", row_group_size=2)
+    assert same(read_trace(tmp_path / "t"), trace)
 
 
 def test_arrays_are_read_only_and_the_callers_stay_writable(make_trace):
@@ -142,7 +174,9 @@ def lists(values, kind):
         ({"change": {"weights": lists([0.5] * 18 + [np.nan, 0.5], pa.float32())}}, ["row 4, layer 3", "nan"]),
         ({"change": {"weights": lists([0.5, -0.5] * 10, pa.float32())}}, ["row 0, layer 1", "-0.5"]),
         ({"change": {"weights": lists([0.5, np.inf] * 10, pa.float32())}}, ["row 0, layer 1", "inf"]),
-        ({"header": HEADER | {"version": 2}}, ["format version 2", "version 1"]),
+        ({"header": HEADER | {"version": 3}}, ["format version 3", "version 1 or 2"]),
+        ({"header": HEADER | {"version": 2}}, ["damaged header", "id_bytes"]),
+        ({"header": HEADER | {"version": 2, "id_bytes": 1}}, ["no column 'experts_1'"]),
         ({"header": HEADER | {"layers": [1]}}, ["'experts' has the type"]),
         ({"header": HEADER | {"layers": [3, 1]}}, ["layer ids must be distinct, ascending"]),
         ({"header": HEADER | {"num_experts": 1}}, ["top-2 of 1 experts is not possible"]),
@@ -153,7 +187,44 @@ def lists(values, kind):
         ({"header": b"[]"}, ["damaged header"]),
     ],
 )
-def test_faulty_files_name_the_place(tmp_path, make_trace, faults, complaints):
+def test_faulty_files_name_the_place(tmp_path, make_trace, write_version_1, faults, complaints):
+    path = tmp_path / "t.parquet"
+    write_version_1(make_trace(weights=np.full((5, 2, 2), 0.5)), path)
+    rewrite(path, **faults)
+    with pytest.raises(BadInput) as error:
+        read_trace(path)
+    for complaint in [*complaints, "t.parquet"]:
+        assert complaint in str(error.value)
+
+
+def blobs(*values):
+    return pa.array(values, pa.binary(2))
+
+
+NEW_HEADER = HEADER | {"version": 2, "id_bytes": 1}
+
+
+@pytest.mark.parametrize(
+    ("faults", "complaints"),
+    [
+        ({"drop": ["experts_3"]}, ["no column 'experts_3'"]),
+        ({"drop": ["weights_1"]}, ["no column 'weights_1'"]),
+        (
+            {"change": {"experts_1": pa.array([b"abc"] * 5, pa.binary(3))}},
+            ["'experts_1' has the type", "[2]"],
+        ),
+        ({"change": {"experts_3": blobs(b"\0\1", None, *[b"\0\1"] * 3)}}, ["'experts_3' has 1 empty values"]),
+        ({"change": {"experts_3": blobs(*[b"\0\1"] * 4, b"\0\6")}}, ["row 4, layer 3", "id 6"]),
+        ({"change": {"experts_3": blobs(*[b"\0\1"] * 3, b"\2\2", b"\0\1")}}, ["row 3, layer 3", "twice"]),
+        ({"change": {"experts_1": blobs(b"\xff\xff", *[b"\0\1"] * 4)}}, ["row 0, layer 1", "all experts"]),
+        ({"change": {"request": pa.array([0, -1, 0, 0, 0], pa.int32())}}, ["'request' value -1", "row 1"]),
+        ({"header": NEW_HEADER | {"id_bytes": 3}}, ["damaged header", "3 bytes for an id"]),
+        ({"header": NEW_HEADER | {"num_experts": 257}}, ["damaged header", "1 bytes for an id of 257"]),
+        ({"header": NEW_HEADER | {"top_k": 3}}, ["'experts_1' has the type"]),
+        ({"header": NEW_HEADER | {"layers": [1, 4]}}, ["no column 'experts_4'"]),
+    ],
+)
+def test_faulty_files_of_the_second_format_name_the_place(tmp_path, make_trace, faults, complaints):
     path = tmp_path / "t.parquet"
     write_trace(make_trace(weights=np.full((5, 2, 2), 0.5)), path)
     rewrite(path, **faults)
