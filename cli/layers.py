@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..common.checkpoint import WorkFolder, open_work
 from ..common.errors import MoeplanError, NothingFound
 from ..common.execution import Failure, run_tasks
-from ..common.spec import parse
 from .console import note, warn
 
 if TYPE_CHECKING:
@@ -89,6 +88,8 @@ def _name(layer: int) -> str:
 
 
 def _read(work: WorkFolder | None, layers: tuple[int, ...], kind: type[EntryT]) -> dict[int, EntryT]:
+    from ..common.spec import parse
+
     found: dict[int, EntryT] = {}
     for layer in layers if work is not None else ():
         assert work is not None
@@ -111,8 +112,9 @@ def _raise(failures: Mapping[int, Failure], planned: int, work: WorkFolder | Non
         warn(f"layer {layer} failed: {other.reason.splitlines()[0]}")
     if planned and work is not None:
         note(f"{planned} layers are kept in {work.folder}")
-    if failure.error is not None:
-        raise failure.error
+    known = failure.error or failure.exception
+    if known is not None:
+        raise known
     kind = MoeplanError if failure.bug else NothingFound
     raise kind(
         f"layer {first} failed: {failure.reason}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 from .errors import MissingLibrary, MoeplanError, UsageError, did_you_mean
@@ -61,12 +61,14 @@ class Execution:
 class Failure:
     """Why a task has no result: `error` where it was one of ours (bad input, say), `bug` where it was not.
 
-    Neither is set where its worker was lost or memory ran out.
+    Neither is set where its worker was lost or memory ran out. A bug of a task in this process comes with the
+    exception itself, for its traceback.
     """
 
     reason: str
     error: MoeplanError | None = None
     bug: bool = False
+    exception: Exception | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -94,13 +96,13 @@ def run_tasks(
     stop = interrupt or threading.Event()
     if where.in_process and where.jobs == 1:
         for key in keys:
-            yield Done(key, _guarded(task, key))
+            yield Done(key, _guarded(task, key, here=True))
         return
     with _cluster(where) as engine:
         yield from _retrying(task, list(keys), where, engine, stop)
 
 
-def _guarded(task: Callable[[KeyT], ResultT], key: KeyT) -> ResultT | Failure:
+def _guarded(task: Callable[[KeyT], ResultT], key: KeyT, *, here: bool = False) -> ResultT | Failure:
     try:
         return task(key)
     except MoeplanError as error:
@@ -108,7 +110,7 @@ def _guarded(task: Callable[[KeyT], ResultT], key: KeyT) -> ResultT | Failure:
     except MemoryError:
         return Failure("it does not fit into memory")
     except Exception as error:
-        return Failure(f"{type(error).__name__}: {error}", bug=True)
+        return Failure(f"{type(error).__name__}: {error}", bug=True, exception=error if here else None)
 
 
 def _retrying(
@@ -168,7 +170,7 @@ def _round(
     if where.backend == "dask":
         yield from _on_dask(task, keys, engine["client"], stop)
         return
-    calls = [delayed(_guarded)(task, key) for key in keys]
+    calls = [delayed(_guarded)(task, key, here=where.in_process) for key in keys]
     if not where.in_process:
         jobs = max(jobs, 2)  # joblib would run a single job in this process
     with parallel_config(**engine, n_jobs=jobs):
