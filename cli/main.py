@@ -23,8 +23,8 @@ from .partition import partition
 from .plan import plan
 from .platforms import platforms
 from .pool import pool
-from .prune import prune
 from .provision import provision
+from .prune import prune
 from .report import report
 from .reproduce import reproduce
 from .ring import ring

@@ -10,6 +10,7 @@ import typer
 from ..common.errors import BadInput, UsageError
 from ..common.execution import Execution
 from .layers import work_folder
+from .memory import refuse_beyond
 from .options import check_outputs, parse_budget, parse_solver_options
 from .planning import Request, conclude, cores
 from .traffic import Replay, SplitBy, parse_held_out
@@ -193,6 +194,13 @@ def plan(
         int | None,
         typer.Option(min=1, help="Layers planned side by side (default: cores).", rich_help_panel=_SEARCH),
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory of the whole plan, as '8 GiB': refused in advance where it does not fit.",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = None,
     backend: Annotated[
         Literal["threads", "loky", "dask", "ray"],
         typer.Option(help="Where layers are planned; dask and ray are extras.", rich_help_panel=_SEARCH),
@@ -275,6 +283,10 @@ def plan(
         work=work or work_folder(output),
         fresh=fresh,
     )
+    ranks = nodes * ranks_per_node if nodes and ranks_per_node else None
+    refuse_beyond(
+        memory, request, family, load=load, sites=ranks, by_source=sources == "slots", drift=drift > 0.0
+    )
     if family == "channels":
         from ..placement.channels.problem import Settings
         from .plan_channels import plan_channels_of
@@ -311,7 +323,7 @@ def plan(
         conclude_replicas(replicated, request)
 
 
-def family_of(platform: Platform) -> str:
+def family_of(platform: Platform) -> Literal["channels", "cores", "replicas"]:
     """Return the family that plans a machine. Raises BadInput where nothing can be placed on it."""
     if platform.pim is not None and platform.topology is not None:
         return "channels"

@@ -13,18 +13,35 @@ from .options import parse_budget
 if TYPE_CHECKING:
     from ..hardware.platform import Platform
 
-_INPUT, _PLACE, _MACHINE, _OUTPUT = (
+_INPUT, _PLACE, _MACHINE, _GPU, _OUTPUT = (
     "What to run",
     "Where experts live",
-    "What the machine does",
+    "What a machine with SRAM-PIM does",
+    "What GPUs with PIM do",
     "What to print",
 )
+#: Options that only some families of machines have.
+_ONLY = {
+    **dict.fromkeys(
+        (
+            *("held_out", "layers", "solver", "budget", "profile_steps", "layout", "no_pruning", "alpha"),
+            *("k_min", "assume_weights", "no_dynamic", "partition", "sub_batches", "no_sparse"),
+            *("no_eviction", "kv_spread", "no_ring", "baseline"),
+        ),
+        ("spimoe",),
+    ),
+    **dict.fromkeys(
+        ("policy", "gpus", "tensor_parallel", "timing", "prefill", "prefill_tokens"), ("gpu_pim",)
+    ),
+    "plan": ("spimoe", "cluster"),
+}
 
 #: Tokens of context up to which a cache is followed, paragraph by paragraph: far beyond any model.
 _LONGEST = 10**7
 
 
 def simulate(
+    context_: typer.Context,
     model: Annotated[
         str, typer.Option(help="Preset, YAML file or Hugging Face config.json.", rich_help_panel=_INPUT)
     ],
@@ -125,6 +142,25 @@ def simulate(
         bool,
         typer.Option("--no-ring", help="Collectives in the order of ids.", rich_help_panel=_MACHINE),
     ] = False,
+    policy: Annotated[
+        str, typer.Option(help="Which experts run on the GPU; see moeplan solvers.", rich_help_panel=_GPU)
+    ] = "sieve",
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the experts.", rich_help_panel=_GPU)] = 1,
+    tensor_parallel: Annotated[
+        int, typer.Option(min=1, help="GPUs that share attention.", rich_help_panel=_GPU)
+    ] = 1,
+    timing: Annotated[
+        Literal["estimate", "timeline"],
+        typer.Option(
+            help="A layer takes max(T_comm, T_gpu, T_pim), or as long as its tasks.", rich_help_panel=_GPU
+        ),
+    ] = "timeline",
+    prefill: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Prompts in every batch.", rich_help_panel=_GPU)
+    ] = 0,
+    prefill_tokens: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Tokens of a prompt.", rich_help_panel=_GPU)
+    ] = 1024,
     baseline: Annotated[
         str, typer.Option(help="Platform with the GPU to compare with.", rich_help_panel=_OUTPUT)
     ] = "a100-80g",
@@ -134,18 +170,30 @@ def simulate(
 ) -> None:
     """Run decode steps of a whole model and say what a token takes, and what of it.
 
-    Attention runs on SRAM-PIM cores and experts on HBM-PIM channels, sub-batch by sub-batch; the GPU runs the
-    same model, batch and context by rooflines.
+    SRAM-PIM machines (spimoe-4x8): attention on its cores, experts on HBM-PIM channels, sub-batch by
+    sub-batch, beside a GPU. GPUs with PIM (b200-hbmpim): experts of every step split between both, beside all
+    on the GPU. GPU clusters (h20x32): experts where a plan puts them, beside experts in order.
     """
     from ..hardware.platform import load_platform
     from ..workload.model import load_model
 
+    machine = load_platform(platform)
+    family = family_of(machine)
+    _refuse_foreign(context_, family, machine.name)
     if no_dynamic and partition not in (None, "static"):
         raise UsageError(f"--no-dynamic and --partition {partition} contradict each other", fix="give one")
     if plan is not None and solver is not None:
         raise UsageError("--plan and --solver both say where experts live", fix="give one")
-    shapes, machine, gpu = load_model(model), load_platform(platform), load_platform(baseline)
-    if family_of(machine) == "spimoe":
+    shapes, gpu = load_model(model), load_platform(baseline)
+    if family != "spimoe":
+        from .simulate_gpu import GpuJob, run_cluster, run_gpu_pim
+
+        asked = GpuJob(
+            shapes, machine, trace, batch, context, steps, seed, plan, policy, gpus, tensor_parallel, timing,
+            prefill, prefill_tokens,
+        )  # fmt: skip
+        (run_gpu_pim if family == "gpu_pim" else run_cluster)(asked, json)
+    else:
         from .simulate_spimoe import Job, run
 
         run(
@@ -163,8 +211,22 @@ def family_of(platform: Platform) -> str:
     """Return the family of decode simulations that a machine has. Raises BadInput where there is none."""
     if platform.sram_pim is not None:
         return "spimoe"
+    if platform.gpu is not None and platform.pim is not None:
+        return "gpu_pim"
+    if platform.topology is not None and platform.topology.kind == "gpu_cluster":
+        return "cluster"
+    near = "whole steps on near-memory dies: moeplan provision"
     raise BadInput(
         f"there is no simulation of whole decode steps for platform {platform.name!r}",
-        allowed="platforms with SRAM-PIM cores beside PIM channels",
-        fix="for example spimoe-4x8; single layers on GPU and PIM: moeplan timeline",
+        allowed="platforms with SRAM-PIM cores beside PIM channels, GPUs with PIM, and GPU clusters",
+        fix=near if platform.nearmem is not None else "for example spimoe-4x8, b200-hbmpim or h20x32",
     )
+
+
+def _refuse_foreign(context: typer.Context, family: str, platform: str) -> None:
+    """Refuse what the machine's family would silently ignore."""
+    for name, families in _ONLY.items():
+        source = context.get_parameter_source(name)
+        if family not in families and source is not None and source.name == "COMMANDLINE":
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} says nothing about {platform}", where=option, fix="leave it out")

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...common.errors import MoeplanError, ProvenInfeasible
+from ...common.memory import peak_bytes
 from .cell import Cell, Outcome
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _measured(result: Result[Any]) -> Outcome:
         stop=result.stop.value,
         iterations=result.iterations,
         elapsed_s=result.elapsed_s,
-        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_bytes=peak_bytes(),
         problem=result.problem,
         anytime=_thin([(p.iterations, p.elapsed_s, p.best_s) for p in result.anytime]),
     )

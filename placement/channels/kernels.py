@@ -234,7 +234,11 @@ def _scatter(
     `worst_rank[0]`; `origin` is work space `[N]`.
     """
     sites = first.shape[1]
-    for home in range(sites):
+    for home in home_of:
+        origin[home] = -1
+    for home in home_of:
+        if origin[home] >= 0:
+            continue
         origin[home] = home
         for c in near[home]:
             if first[s, c] > 0:

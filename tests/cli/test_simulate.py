@@ -85,7 +85,7 @@ def test_table(cli, inputs):
     [
         (("--context", 10**7), 3, "KV capacity"),
         (("--context", 10**8), 2, "--context"),
-        (("--platform", "b200-hbmpim"), 3, "SRAM-PIM"),
+        (("--platform", "b200-hbmpim"), 2, "--profile-steps"),
         (("--model", "qwen3-30b-a3b"), 3, "does not fit"),
         (("--baseline", "spimoe-4x8"), 3, "no GPU"),
         (("--solver", "nobody"), 2, "nobody"),
