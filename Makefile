@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench readme-tables clean
 
 demo: $(READY)
 	$(BIN)/moeplan demo
@@ -19,6 +19,11 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m moeplan.benchmarks.micro
+
+# Long: makes every table and figure of the README and of benchmarks/RESULTS.md anew.
+readme-tables: $(READY)
+	$(BIN)/python -m moeplan.benchmarks.readme
+	$(BIN)/python -m moeplan.benchmarks.results
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("moeplan needs Python 3.11 or newer; set PYTHON=/path/to/it" if sys.version_info < (3, 11) else 0)'

@@ -174,8 +174,8 @@ def explanations() -> list[str]:
     ]
 
 
-def main() -> None:
-    """Print both tables, and what our placement reaches."""
+def tables() -> str:
+    """Both tables, and what our placement reaches, as Markdown."""
     loads = {
         name: drawn_steps(load_model(name), batch=batch, steps=STEPS, seed=SEED) for name, batch in SYSTEMS
     }
@@ -192,7 +192,12 @@ def main() -> None:
         "**Rounds on held-out steps, side 4**\n\n" + placements_table(loads),
         *explanations(),
     ]
-    print("\n\n".join(shown))
+    return "\n\n".join(shown)
+
+
+def main() -> None:
+    """Print the tables."""
+    print(tables())
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ MOEPLAN_REFERENCE are not set.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -27,13 +26,18 @@ from ..workload.model import load_model
 from ..workload.readers.arrays import read_arrays
 from ..workload.replay import replay, split
 from ..workload.trace import read_trace
-from .partition_table import explanations, findings, policy_table, sweep, sweep_table
+from . import pareto, pooling, replicas_table
+from .blocks import replace_block
+from .partition_table import policy_table
+from .reproduce.collect import SOURCES
+from .reproduce.collect import collect as collect_rows
 from .ring_figure import draw
 from .validation.figure import render
 from .validation.report import collect, summarize
 
 if TYPE_CHECKING:
     from ..placement.channels.planning import LayerPlan
+    from ..placement.cores.pooling import Placement
 
 _FIGURES = Path("benchmarks/figures")
 _CORES = "0,1,2,5,9,14,15,20,27"
@@ -43,7 +47,8 @@ _TRACES = (
     ("deepseek-v2-lite-summary", "deepseek-v2-lite", 32),
     ("gpt-oss-20b-decode", "gpt-oss-20b", 128),
 )
-_SWEPT = (1, 16, 64, 256, 512)
+_RULES: tuple[Placement, ...] = ("contiguous", "lpt")
+_SHOWN = (16, 64, 256)
 _EXAMPLE = """\
 from moeplan.hardware import load_platform
 from moeplan.placement import Budget
@@ -73,19 +78,23 @@ def main() -> None:
             "python": lambda: _python(work),
             "solvers": lambda: _solvers(work),
             "ring": lambda: _fenced(_run(["ring", "--mesh", "4x8", "--cores", _CORES, "--no-cache"], work)),
-            "sweep": _sweep,
+            "cores": _cores,
+            "replicas": _replicas,
+            "pareto": lambda: _pareto(readme.parent / _FIGURES / "pareto.svg"),
+            "reproduced": _reproduced,
         }
         if "MOEPLAN_TRACES" in os.environ:
             traces = Path(os.environ["MOEPLAN_TRACES"])
             blocks["traces"] = lambda: _traces(traces, work)
             blocks["partition"] = lambda: _partition(traces)
+            blocks["unseen"] = lambda: _unseen(traces)
         if "MOEPLAN_REFERENCE" in os.environ:
             figure = readme.parent / _FIGURES / "validation.svg"
             blocks["validation"] = lambda: _validation(Path(os.environ["MOEPLAN_REFERENCE"]), figure)
         text = read_text(readme)
         for name, make in blocks.items():
             print(f"making {name}", file=sys.stderr)
-            text = _replace(text, name, make())
+            text = replace_block(text, name, make())
         write_text(readme, text)
         draw(readme.parent / _FIGURES / "ring.svg")
         _picture(_read(work / "moeplan-demo" / "plan.json"), readme.parent / _FIGURES / "plan.svg")
@@ -95,14 +104,6 @@ def _read(path: Path) -> ChannelPlan:
     plan = read_plan(path)
     assert isinstance(plan, ChannelPlan)
     return plan
-
-
-def _replace(text: str, name: str, content: str) -> str:
-    pattern = re.compile(f"(<!-- begin: {name} -->\n).*?(<!-- end: {name} -->)", re.S)
-    replaced, found = pattern.subn(lambda match: match[1] + content.rstrip("\n") + "\n" + match[2], text)
-    if found != 1:
-        raise ValueError(f"the README has {found} blocks {name!r}, it should have one")
-    return replaced
 
 
 def _run(arguments: list[str], work: Path) -> str:
@@ -200,11 +201,61 @@ def _partition(folder: Path) -> str:
     return policy_table(loads)
 
 
-def _sweep() -> str:
-    rows = list(sweep())
-    shown = [row for row in rows if row.layout == "tp" and row.batch in _SWEPT]
-    sentences = [f"- {sentence}" for sentence in (*findings(rows), *explanations())]
-    return "\n".join([sweep_table(shown), "", *sentences])
+def _cores() -> str:
+    loads = {
+        name: pooling.drawn_steps(load_model(name), batch=batch, steps=pooling.STEPS, seed=pooling.SEED)
+        for name, batch in pooling.SYSTEMS
+    }
+    said = [
+        pooling.tally(
+            f"Table X under {rule} placement",
+            [e for e in pooling.table_x(rule, loads) if not e.name.endswith("stretch")],
+        )
+        for rule in _RULES
+    ]
+    return "\n".join([pooling.placements_table(loads), "", *(f"- {sentence}" for sentence in said)])
+
+
+def _replicas() -> str:
+    """The loads of DeepSeek-V3's shape; the file of results has the others."""
+    head, ruler, *rows = replicas_table.bound_table().splitlines()
+    return "\n".join([head, ruler, *(row for row in rows if row.startswith("| 58 x 256"))])
+
+
+def _unseen(folder: Path) -> str:
+    budget = Budget(time_s=None, iterations=40_000)
+    cells = [*replicas_table.drift_cells(budget), *replicas_table.trace_cells(folder, budget)]
+    return replicas_table.held_out_table(cells)
+
+
+def _pareto(figure: Path) -> str:
+    points = pareto.figure_9()
+    pareto.draw(points, figure)
+    executed = pareto.figure_9(timing="timeline")
+    lines = ["| system | batch | over PIMoE | over NoExp | over AllExp | executed, over PIMoE |"]
+    lines.append("|---|---:|---:|---:|---:|---:|")
+    ratios = [pareto.ratio(points, "sieve", other) for other in ("pimoe", "no_exp", "all_exp")]
+    ratios.append(pareto.ratio(executed, "sieve", "pimoe"))
+    for model, gpus in pareto.SYSTEMS:
+        for batch in _SHOWN:
+            cells = [f"{found[model, batch, 0]:.2f}" for found in ratios]
+            lines.append(
+                f"| {model}, {gpus} GPU{'s' if gpus > 1 else ''} | {batch} | " + " | ".join(cells) + " |"
+            )
+    return "\n".join(lines)
+
+
+def _reproduced() -> str:
+    lines = [
+        "| source | figures | with ours beside | within 10 % | within 25 % |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for source in SOURCES:
+        rows = collect_rows(source)
+        apart = [abs(row.difference) for row in rows if row.difference is not None]
+        within = [sum(value <= most for value in apart) for most in (0.1, 0.25)]
+        lines.append(f"| {source} | {len(rows)} | {len(apart)} | {within[0]} | {within[1]} |")
+    return "\n".join(lines)
 
 
 def _validation(reference: Path, figure: Path) -> str:
