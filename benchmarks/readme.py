@@ -55,11 +55,11 @@ from moeplan.placement import Budget
 from moeplan.placement.channels import Search, plan_channels
 from moeplan.workload import load_model, read_trace, replay, split
 
-model, platform = load_model("olmoe-1b-7b"), load_platform("spimoe-4x8")
+model, platform = load_model("deepseek-v2-lite"), load_platform("spimoe-4x8")
 seen, unseen = split(read_trace("moeplan-demo/trace.parquet"), 0.5, seed=0)
 plans = plan_channels(
     model, platform, replay(seen, batch=32, steps=128, seed=0), replay(unseen, batch=32, steps=128, seed=0),
-    search=Search("annealing", Budget(time_s=None, iterations=50_000)),
+    search=Search("annealing", Budget(time_s=None, iterations=40_000)),
 )
 for plan in plans:
     lpt = plan.baselines["lpt"]
@@ -129,7 +129,7 @@ def _python(work: Path) -> str:
 
 def _solvers(work: Path) -> str:
     """Every solver on the demo's trace with two seconds a layer."""
-    model, platform = load_model("olmoe-1b-7b"), load_platform("spimoe-4x8")
+    model, platform = load_model("deepseek-v2-lite"), load_platform("spimoe-4x8")
     seen, unseen = split(read_trace(work / "moeplan-demo" / "trace.parquet"), 0.5, by="request", seed=0)
     loads = [replay(part, batch=32, steps=128, seed=0) for part in (seen, unseen)]
     rows: list[tuple[str, float, float, float]] = []

@@ -19,7 +19,7 @@ from .signals import EXIT_INTERRUPTED
 from .traffic import Replay, read_traffic
 
 TRACE = Path(__file__).parent / "data" / "demo.parquet"
-MODEL, PLATFORM = "olmoe-1b-7b", "spimoe-4x8"
+MODEL, PLATFORM = "deepseek-v2-lite", "spimoe-4x8"
 BATCH, STEPS, SEED = 32, 128, 0
 
 
@@ -38,7 +38,7 @@ def demo(
     model, platform = load_model(MODEL), load_platform(PLATFORM)
     how = Replay(BATCH, STEPS, SEED, held_out=0.5)
     traffic = read_traffic(TRACE, model, how)
-    search = Search(solver="annealing", budget=Budget(time_s=None, iterations=20_000), seed=SEED)
+    search = Search(solver="annealing", budget=Budget(time_s=None, iterations=40_000), seed=SEED)
     trace, plan, report = _outputs(folder)
     layers = traffic.layers(None)
     execution = Execution("threads", cores())
