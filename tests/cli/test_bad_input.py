@@ -87,7 +87,7 @@ def test_trace_of_another_model(refused, world):
 def test_held_out_trace_of_another_model(refused, world, plan_inputs):
     from moeplan.cli.demo import TRACE
 
-    assert "the trace of olmoe-1b-7b does not fit" in refused(3, "plan", *plan_inputs, "--held-out", TRACE)
+    assert "the trace of deepseek-v2-lite does not fit" in refused(3, "plan", *plan_inputs, "--held-out", TRACE)
 
 
 def test_fewer_tokens_than_one_batch(refused, world):
@@ -102,12 +102,13 @@ def test_platform_without_pim_sites(refused, world):
     assert "no PIM channel sites" in err
 
 
-def test_model_that_does_not_fit_says_how_much_is_missing(refused, tmp_path):
-    from moeplan.cli.demo import TRACE
-
+def test_model_that_does_not_fit_says_how_much_is_missing(cli, refused, tmp_path):
+    trace = tmp_path / "t.parquet"
+    size = ("--layers", "0", "--tokens", 1024, "--requests", 16)
+    assert cli("trace", "synth", "--model", "olmoe-1b-7b", *size, "-o", trace).code == 0
     small = tmp_path / "small.yaml"
     small.write_text("base: spimoe-4x8\nname: small\nsite: {memory: 100 MB}\n")
-    err = refused(4, "plan", "--model", "olmoe-1b-7b", "--platform", small, "--trace", TRACE)
+    err = refused(4, "plan", "--model", "olmoe-1b-7b", "--platform", small, "--trace", trace)
     # 16 layers x 64 experts x 3 x 2048 x 1024 weights of 2 bytes are 12 GiB, all else 0.888 GiB
     # (476,577,792 weights); 32 sites of 100 MB hold 2.980 GiB: 9.907 GiB are missing.
     assert "9.9 GiB are missing" in err
