@@ -78,8 +78,8 @@ def compare(
     wanted = _instances(suite, family or [], instance or [])
     cells = grid(wanted, _solvers(solver or [], wanted), range(seeds), parse_budget(budget))
     limits = Limits(0 if memory == "0" else int(parse(memory, BYTES)), jobs or cores())
-    finished, stopped = _run(cells, Store(output), limits)
     known = read_best_known() if best_known is None else read_best_known(best_known)
+    finished, stopped = _run(cells, Store(output), limits)
     if best_known is not None:
         known = improved(known, finished)
         write_best_known(known, best_known)

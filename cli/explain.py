@@ -76,7 +76,7 @@ def _show(found: Explanation, shares: dict[str, float], traffic: Path | None) ->
     )
     if found.gain_over_eplb is not None:
         change = f"{abs(found.gain_over_eplb):.1%} {'less' if found.gain_over_eplb >= 0.0 else 'more'}"
-        show(f"EPLB:    the largest load is {change} than under EPLB ({found.measured_on})")
+        show(f"EPLB:    {found.measure} is {change} than under EPLB ({found.measured_on})")
     moved = f"moved:   {found.moved_slots} of {found.slots} slots, from the {found.before} placement"
     if found.moved_bytes is not None and found.moving_s is not None:
         moved += (

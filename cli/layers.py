@@ -13,6 +13,7 @@ from ..common.checkpoint import WorkFolder, open_work
 from ..common.errors import MoeplanError, NothingFound
 from ..common.execution import Failure, run_tasks
 from .console import note, warn
+from .planning import UNPLANNED
 
 if TYPE_CHECKING:
     from ..placement.plan import LayerEntry
@@ -80,7 +81,7 @@ def finish_work(request: Request, layers: tuple[int, ...], entries: list[EntryT]
 def missing_layers(layers: tuple[int, ...], entries: list[EntryT]) -> tuple[str, ...]:
     """Return a warning where an interruption left layers out of the plan."""
     left = sorted(set(layers) - {entry.layer for entry in entries})
-    return (f"interrupted: layers {left} are not planned",) if left else ()
+    return (f"{UNPLANNED}{left} are not planned",) if left else ()
 
 
 def _name(layer: int) -> str:

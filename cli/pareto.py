@@ -43,14 +43,16 @@ def pareto(
         int, typer.Option(min=0, max=10_000, help="Prompts in every batch.", rich_help_panel=_INPUT)
     ] = 0,
     prefill_tokens: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Tokens of a prompt.", rich_help_panel=_INPUT)
-    ] = 1024,
+        int | None,
+        typer.Option(min=1, max=1_000_000, help="Tokens of a prompt (1024).", rich_help_panel=_INPUT),
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Routing trace (default: synthetic).", rich_help_panel=_INPUT)
     ] = None,
     steps: Annotated[
-        int, typer.Option(min=1, help="Decode steps, with a trace.", rich_help_panel=_INPUT)
-    ] = 4,
+        int | None,
+        typer.Option(min=1, help="Decode steps, with a trace (default: 4).", rich_help_panel=_INPUT),
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -80,6 +82,10 @@ def pareto(
     from ..workload.model import load_model
 
     check_outputs({"--svg": svg}, {"--trace": trace, "--model": model, "--platform": platform})
+    if steps is not None and trace is None:
+        raise UsageError("only a trace has steps to choose", where="--steps", fix="name one with --trace")
+    if prefill_tokens is not None and not prefill:
+        raise UsageError("there is no prompt", where="--prefill-tokens", fix="ask for some with --prefill")
     sizes = _numbers(batches, "--batches")
     for size in sizes:
         if size % gpus:
@@ -91,9 +97,9 @@ def pareto(
     shapes = load_model(model)
     setup = Setup(
         shapes, load_platform(platform), gpus=gpus, tensor_parallel=tensor_parallel,
-        prefill=Prefill(prefill, prefill_tokens), timing=timing,
+        prefill=Prefill(prefill, prefill_tokens or 1024), timing=timing,
     )  # fmt: skip
-    loads = _loads(setup, model, trace, steps, seed)
+    loads = _loads(setup, model, trace, steps or 4, seed)
     points: list[Point] = []
     for context in _numbers(contexts, "--contexts"):
         asked = dataclasses.replace(setup, context=context)

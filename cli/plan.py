@@ -13,6 +13,7 @@ from .layers import work_folder
 from .memory import refuse_beyond
 from .options import check_outputs, parse_budget, parse_solver_options
 from .planning import Request, conclude, cores
+from .replica_inputs import refuse_with_counts
 from .traffic import Replay, SplitBy, parse_held_out
 
 if TYPE_CHECKING:
@@ -248,6 +249,8 @@ def plan(
     machine = load_platform(platform)
     family = family_of(machine)
     _refuse_foreign(context, family, machine.name)
+    if load is not None:
+        refuse_with_counts(context, split)
     how = Replay(batch, steps, seed, parse_held_out(held_out), split)
     other = how.held_out if isinstance(how.held_out, Path) else None
     check_outputs(

@@ -10,6 +10,7 @@ from ..common.errors import BadInput, UsageError
 from .console import show, table
 from .options import parse_layers
 from .planning import Request, conclude, deliver, progress
+from .replica_inputs import placement_from, ranks_from
 from .signals import keep_best_on_signals
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def plan_replicas_of(request: Request, options: ReplicaOptions) -> ReplicaPlan:
     posed = pose(request, options)
     count = len(posed.problems)
     with keep_best_on_signals() as interrupt:
-        with progress(count, visible=not request.quiet) as on_layer:
+        with progress(count, visible=not request.quiet, tokens=request.model is None) as on_layer:
             plans = plan_replicas(
                 posed.problems,
                 search=request.search,
@@ -104,7 +105,15 @@ def pose(request: Request, options: ReplicaOptions) -> Posed:
     topology = cluster_of(platform)
     read = _counted if options.load is not None else _replayed
     traffic = read(request, options, topology.sites)
-    ranks = _ranks(options, cluster_nodes(topology), topology.sites, traffic.profile.shape[-1])
+    experts = traffic.profile.shape[-1]
+    ranks = ranks_from(
+        options.slots_per_rank,
+        options.slots,
+        options.speeds,
+        experts=experts,
+        nodes=cluster_nodes(topology),
+        ranks=topology.sites,
+    )
     settings, remarks = _settings(request, options, ranks)
     problems = problems_of(
         traffic.profile,
@@ -113,7 +122,7 @@ def pose(request: Request, options: ReplicaOptions) -> Posed:
         ranks,
         rates=rates_of(request.model, platform) if request.model is not None else None,
         settings=settings,
-        current=_current(options.current),
+        current=placement_from(options.current, traffic.layers, experts, ranks),
     )
     return Posed(problems, platform, settings, *traffic.entries, traffic.remarks + remarks)
 
@@ -212,18 +221,31 @@ def _counted(request: Request, options: ReplicaOptions, ranks: int) -> _Traffic:
     other, share = request.replay.held_out, 0.0
     held_out, source = None, load
     if isinstance(other, Path):
+        if other.resolve() == options.load.resolve():
+            raise UsageError(
+                "the held-out counts are the profiled ones: their score would say nothing",
+                where="--held-out",
+                fix="name other counts, or a share such as 0.5 of several windows",
+            )
         source = read_load(other, request.model)
+        if source.model and load.model and source.model != load.model:
+            raise BadInput(
+                f"the held-out counts are of {source.model}",
+                where=str(other),
+                fix=f"name counts of {load.model}",
+            )
         missing = sorted(set(layers) - set(source.layers))
         if missing or source.num_experts != load.num_experts:
             raise BadInput(
                 f"the held-out counts have {source.num_experts} experts and lack layers {missing}",
                 where=str(other),
                 allowed=f"{load.num_experts} experts, layers as in {options.load}",
+                fix="name counts of the same model",
             )
         held_out = _rows(source, layers, other)
+    elif not 0.0 <= other < 1.0:
+        raise UsageError(f"a held-out share cannot be {other}", where="--held-out", fix="0 to below 1")
     elif len(profile) > 1 and other > 0.0:
-        if not other < 1.0:
-            raise UsageError(f"a held-out share of {other} leaves nothing to profile", allowed="0 to below 1")
         last = min(len(profile) - 1, max(1, round(other * len(profile))))
         share = other
         profile, held_out = profile[:-last], profile[-last:]
@@ -302,36 +324,15 @@ def _replayed(request: Request, options: ReplicaOptions, ranks: int) -> _Traffic
     return _Traffic(profile, held_out, layers, entries, remarks)
 
 
-def _ranks(options: ReplicaOptions, nodes: int, ranks: int, experts: int) -> Ranks:
-    from ..placement.replicas.ranks import Ranks, even_ranks
-
-    speeds = _numbers(options.speeds, "--speeds", ranks) if options.speeds is not None else []
-    if options.slots_per_rank is not None:
-        room = _numbers(options.slots_per_rank, "--slots-per-rank", ranks)
-        if any(value != int(value) for value in room):
-            raise UsageError("slots are whole numbers", where="--slots-per-rank")
-        built = Ranks(nodes, tuple(int(value) for value in room), tuple(speeds))
-        if options.slots not in (None, built.slots):
-            raise UsageError(f"--slots says {options.slots}, --slots-per-rank {built.slots}", fix="give one")
-        return built
-    return even_ranks(nodes, ranks, options.slots or experts, speeds)
-
-
-def _numbers(text: str, option: str, ranks: int) -> list[float]:
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError as error:
-        raise UsageError(f"{text!r} are no numbers", where=option, fix="write them as in 9,9,8,8") from error
-    if len(values) != ranks:
-        raise UsageError(f"{len(values)} numbers are given for {ranks} ranks", where=option, fix="one a rank")
-    return values
-
-
 def _settings(request: Request, options: ReplicaOptions, ranks: Ranks) -> tuple[Settings, tuple[str, ...]]:
     from ..placement.replicas.planning import PUBLISHED
     from ..placement.replicas.problem import Settings
 
     groups, remarks = options.groups, []
+    if request.model is None:
+        untimed = ("tile", "intra_bandwidth", "inter_bandwidth")
+        given = [name for name in untimed if getattr(options, name) not in (None, 1)]
+        remarks += [f"--{name.replace('_', '-')} changes no score without a model" for name in given]
     if groups > 1 and groups % ranks.nodes:
         remarks.append(
             f"{groups} groups do not divide over {ranks.nodes} nodes: planned without groups, as EPLB does"
@@ -349,32 +350,9 @@ def _settings(request: Request, options: ReplicaOptions, ranks: Ranks) -> tuple[
     )
     if settings.max_moves is not None and options.current is None:
         raise UsageError("--max-moves counts from a current placement", fix="name it with --current")
+    if request.search.solver == "current" and options.current is None:
+        raise UsageError("the solver current keeps a current placement", fix="name it with --current")
     return replace(settings), tuple(remarks)
-
-
-def _current(path: Path | None) -> NDArray[np.int64] | None:
-    """Read the placement that is there: a plan of replicas, or an array of slots [L, R] (.npy)."""
-    if path is None:
-        return None
-    import numpy as np
-
-    from ..placement.plan import read_plan
-    from ..placement.replicas.document import ReplicaPlan
-    from ..workload.readers.numpy_file import read_array
-
-    if path.suffix == ".npy":
-        slots = read_array(path)
-        if slots.ndim != 2 or slots.dtype.kind not in "iu":
-            raise BadInput(
-                f"{str(path)!r} holds no placement",
-                allowed="whole numbers [layers, slots]",
-                where="--current",
-            )
-        return slots.astype(np.int64)
-    plan = read_plan(path)
-    if not isinstance(plan, ReplicaPlan):
-        raise BadInput(f"{str(path)!r} is a plan of {plan.family}", allowed="a plan of replicas")
-    return np.array(plan.physical_to_logical, dtype=np.int64)
 
 
 def _mean(values: list[float | None]) -> float | None:

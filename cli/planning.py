@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..workload.load import Load
     from ..workload.model import MoEModel
     from .traffic import Replay, Traffic
+
+#: How a plan's warning about layers begins that an interruption left out.
+UNPLANNED: Final = "interrupted: layers "
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +134,7 @@ def answer(document: PlanFile, request: Request) -> dict[str, Any]:
         "held_out": totals.held_out and totals.held_out.model_dump(),
         "bound_s": totals.bound_s,
         "gap": totals.gap,
-        "stop": totals.stop,
+        "stop": "interrupted" if interrupted(document) else totals.stop,
         "baselines": {n: _scores(b) for n, b in totals.baselines.items() if not _as_published(n)},
         "published": {n: _scores(b) for n, b in totals.baselines.items() if _as_published(n)},
         "layers": [_layer(entry) for entry in document.layers],
@@ -151,10 +154,11 @@ def _as_published(baseline: str) -> bool:
 
 
 def _scores(entry: BaselineEntry) -> dict[str, float | None]:
+    profile, held_out = entry.profile, entry.held_out
     return {
-        "profile_s": entry.profile and entry.profile.total_s,
-        "objective_s": entry.profile and entry.profile.objective_s,
-        "held_out_s": entry.held_out and entry.held_out.total_s,
+        "profile_s": None if profile is None else profile.total_s,
+        "objective_s": None if profile is None else profile.objective_s,
+        "held_out_s": None if held_out is None else held_out.total_s,
     }
 
 
@@ -170,8 +174,9 @@ def show_plan(document: PlanFile, output: Path, report: Path | None) -> None:
 
 
 def interrupted(document: PlanFile) -> bool:
-    """Tell whether a layer's search was cut short by Ctrl-C or SIGTERM."""
-    return any(entry.stop == "interrupted" for entry in document.layers)
+    """Tell whether a layer's search was cut short by Ctrl-C or SIGTERM, or a layer is missing for it."""
+    cut = any(entry.stop == "interrupted" for entry in document.layers)
+    return cut or any(warning.startswith(UNPLANNED) for warning in document.warnings)
 
 
 def cores() -> int:
@@ -182,8 +187,13 @@ def cores() -> int:
 
 
 @contextmanager
-def progress(layers: int, *, visible: bool) -> Iterator[Callable[[Planned[Any] | LayerEntry], None]]:
-    """Yield what to call when a layer is planned; draws a bar where stderr is a terminal."""
+def progress(
+    layers: int, *, visible: bool, tokens: bool = False
+) -> Iterator[Callable[[Planned[Any] | LayerEntry], None]]:
+    """Yield what to call when a layer is planned; draws a bar where stderr is a terminal.
+
+    `tokens`: the scores are the fullest ranks' tokens, as in plans without a model.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from ..placement.planning import Planned
@@ -209,7 +219,11 @@ def progress(layers: int, *, visible: bool) -> Iterator[Callable[[Planned[Any] |
                 best_s += plan.profile.objective_s
                 known = [b.profile.objective_s for b in plan.baselines.values() if b.profile]
                 baseline_s += min(known, default=plan.profile.objective_s)
-            score = f"best so far {best_s * 1e6:.1f} us, best baselines {baseline_s * 1e6:.1f} us"
+            best, others = (
+                f"{score:,.0f} tokens" if tokens else f"{score * 1e6:.1f} us"
+                for score in (best_s, baseline_s)
+            )
+            score = f"best so far {best}, best baselines {others}"
             bar.update(task, advance=1, score=score)
 
         yield on_layer

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ..common.errors import UsageError
 from .console import show, show_json, table
 from .planning import cores
 from .traffic import Replay, SplitBy, parse_held_out, read_traffic
 
 if TYPE_CHECKING:
     from ..placement.cores.pooling import PoolScore
+    from ..schedule.fetch import FetchPoint, Policy
     from ..workload.load import Load
     from ..workload.model import MoEModel
 
 _WHAT, _DIE, _SEARCH, _OUTPUT = "What to serve", "On what", "How to place", "What to print"
+#: Batches behind the oldest for which the exchange of latency for occupancy is shown, and the default.
+_DEPTHS, _DEPTH = (0, 1, 2, 4, 8, 16), 4
 
 
 def pool(
@@ -35,17 +39,20 @@ def pool(
         int, typer.Option(min=1, help="Decode steps to profile, and to hold out.", rich_help_panel=_WHAT)
     ] = 64,
     held_out: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="SHARE|FILE",
-            help="Of --trace: share that no placement sees (0: nothing), or another trace of the model.",
+            help="Of --trace: share that no placement sees (default: 0.5; 0: nothing), or another trace of "
+            "the model.",
             rich_help_panel=_WHAT,
         ),
-    ] = "0.5",
+    ] = None,
     split: Annotated[
-        SplitBy,
-        typer.Option(help="Of --trace: hold out whole requests, or what came last.", rich_help_panel=_WHAT),
-    ] = "request",
+        SplitBy | None,
+        typer.Option(
+            help="Of --trace: hold out whole requests (default), or what came last.", rich_help_panel=_WHAT
+        ),
+    ] = None,
     side: Annotated[
         int, typer.Option(help="Units along the side of a core: 2, 4, 6, 8.", rich_help_panel=_DIE)
     ] = 4,
@@ -57,6 +64,18 @@ def pool(
         ),
     ] = "broadcast",
     width: Annotated[int, typer.Option(help="Tokens of a job.", rich_help_panel=_DIE)] = 4,
+    fetch: Annotated[
+        Literal["fifo", "load-aware"] | None,
+        typer.Option(
+            help="Also queue the steps as batches: one after the other, or cores that would idle run tokens "
+            "of those behind.",
+            rich_help_panel=_DIE,
+        ),
+    ] = None,
+    fetch_depth: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"Batches that queue (default: {_DEPTH}).", rich_help_panel=_DIE),
+    ] = None,
     placement: Annotated[
         Literal["contiguous", "lpt", "coactivation", "ours"],
         typer.Option(help="Which experts share a core.", rich_help_panel=_SEARCH),
@@ -83,11 +102,14 @@ def pool(
 
     die = published_die(side)
     shapes = load_model(model)
+    if trace is None and (held_out is not None or split is not None):
+        raise UsageError("--held-out and --split are of a trace, and there is none", fix="give --trace")
+    depth = _depth(fetch, fetch_depth, steps)
     die_layout(
         shapes, die, mode=mode, width=width, cores=pooling_cores(die)
     )  # refuses before traffic is read
     profile, unseen, source = _steps(
-        shapes, trace, Replay(batch, steps, seed, parse_held_out(held_out), split)
+        shapes, trace, Replay(batch, steps, seed, parse_held_out(held_out or "0.5"), split or "request")
     )
     score = measure(
         shapes, die, profile, unseen, placement=placement, mode=mode, width=width, seed=seed,
@@ -97,10 +119,64 @@ def pool(
         "model": shapes.name, "batch": batch, "steps": steps, "side": side, "mode": mode, "width": width,
         "placement": placement, "seed": seed, "source": source, "held_out": unseen is not None,
     }  # fmt: skip
+    curve = None if fetch is None else _curve(score, unseen or profile, depth)
     if json:
-        show_json({**asked, **answer(score), "tiles_die": die.is_tiled})
+        fetched = None if fetch is None or curve is None else _fetched(curve, fetch, depth)
+        show_json({**asked, **answer(score), "tiles_die": die.is_tiled, "fetch": fetched})
     else:
         _show(asked, score)
+        if curve is not None:
+            _show_curve(curve, fetch, depth)
+
+
+def _depth(fetch: str | None, depth: int | None, steps: int) -> int:
+    """Batches that queue. Raises UsageError where they say nothing, or are more than the steps allow."""
+    if fetch is None and depth is not None:
+        raise UsageError("--fetch-depth is of a queue, and there is none", fix="give --fetch load-aware")
+    if depth is not None and depth >= steps:
+        raise UsageError(
+            f"{steps} steps never queue {depth} behind the first",
+            where="--fetch-depth",
+            allowed=f"0 to {steps - 1}",
+            fix="take more --steps",
+        )
+    return min(_DEPTH, steps - 1) if depth is None else depth
+
+
+def _curve(score: PoolScore, load: Load, depth: int) -> tuple[FetchPoint, ...]:
+    """Both policies at every depth, on the places that the score's placement gives."""
+    import numpy as np
+
+    from ..schedule.fetch import latency_curve
+
+    layout = score.layout
+    return latency_curve(
+        load.counts()[:, [load.layers.index(layer.layer) for layer in score.layers]],
+        np.array([layer.place_of for layer in score.layers]),
+        cores=layout.places,
+        groups=layout.servers,
+        width=layout.width,
+        depths=sorted({depth, *(other for other in _DEPTHS if other < load.steps)}),
+    )
+
+
+def _fetched(curve: tuple[FetchPoint, ...], policy: Policy, depth: int) -> dict[str, Any]:
+    """What `--json` says of a queue: the point that was asked for, and the curve."""
+    asked = next(point for point in curve if (point.depth, point.policy) == (depth, policy))
+    return {**_point(asked), "curve": [_point(point) for point in curve]}
+
+
+def _point(point: FetchPoint) -> dict[str, Any]:
+    return {
+        "policy": point.policy,
+        "depth": point.depth,
+        "rounds": point.rounds,
+        "ideal_mfu": point.ideal_mfu,
+        "occupancy": point.occupancy,
+        "actual_mfu": point.actual_mfu,
+        "mean_wait_rounds": point.mean_wait,
+        "longest_wait_rounds": point.longest_wait,
+    }
 
 
 def answer(score: PoolScore) -> dict[str, Any]:
@@ -162,3 +238,20 @@ def _show(asked: dict[str, Any], score: PoolScore) -> None:
     ]
     unseen = "held-out steps" if asked["held_out"] else "profiled steps"
     show(title, table(("mean over layers and steps", unseen), rows))
+
+
+def _show_curve(curve: tuple[FetchPoint, ...], policy: str | None, depth: int) -> None:
+    rows = [
+        (
+            f"{point.policy}{' (asked)' if (point.depth, point.policy) == (depth, policy) else ''}",
+            point.depth,
+            f"{point.rounds:.3f}",
+            f"{point.occupancy:.3f}",
+            f"{point.actual_mfu:.3f}",
+            f"{point.mean_wait:.2f}",
+            point.longest_wait,
+        )
+        for point in curve
+    ]
+    columns = ("fetch", "depth", "rounds a batch", "occupancy", "actual MFU", "mean wait", "longest wait")
+    show(table(columns, rows, title="batches in a queue of so many behind the oldest; waits in rounds"))

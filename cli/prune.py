@@ -93,13 +93,13 @@ def prune(
         float, typer.Option(help="How much their weights grow in the think phase.", rich_help_panel=_ROUTING)
     ] = 1.0,
     mark: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="PHASE|FROM-TO|PHASE:FROM-TO",
-            help="Tokens of the profile part by which cognitive experts are told.",
+            help="Tokens of the profile part by which cognitive experts are told (default: think).",
             rich_help_panel=_ROUTING,
         ),
-    ] = "think",
+    ] = None,
     congestion: Annotated[
         bool,
         typer.Option("--congestion", help="Drop experts from congested channels.", rich_help_panel=_ROUTING),
@@ -112,7 +112,9 @@ def prune(
             rich_help_panel=_SEARCH,
         ),
     ] = False,
-    variant: Annotated[VariantName, typer.Option(help="Which grid.", rich_help_panel=_SEARCH)] = "static",
+    variant: Annotated[
+        VariantName | None, typer.Option(help="Which grid (default: static).", rich_help_panel=_SEARCH)
+    ] = None,
     keep: Annotated[
         float | None,
         typer.Option(
@@ -135,8 +137,12 @@ def prune(
     from ..workload.model import load_model
 
     given = _Given(alpha, alpha_think, alpha_answer, k_min, boost, cognitive, congestion)
-    _check_use(calibrate, given, keep, output)
-    rule = parse_rule(mark)
+    _check_use(calibrate, given, keep, output, variant)
+    rule = parse_rule(mark or "think")
+    if mark is not None and cognitive == 0 and variant not in ("boost", "all"):
+        raise UsageError(
+            "--mark tells cognitive experts, and none are asked for", fix="give --cognitive, or leave it out"
+        )
     settings = None if calibrate else parse_settings(given)
     check_outputs({"--output": output}, {"--trace": trace, "--plan": plan, "--model": model})
     shapes, machine = load_model(model), load_platform(platform)
@@ -145,7 +151,7 @@ def prune(
     if settings is not None:
         answer = apply(bench, settings, output)
     else:
-        answer = calibrated(bench, variant, keep, output)
+        answer = calibrated(bench, variant or "static", keep, output)
     answer = {"model": shapes.name, "platform": machine.name, "placement": bench.placement, **answer}
     if json:
         show_json(answer)
@@ -166,19 +172,27 @@ class _Given:
     congestion: bool
 
 
-def _check_use(calibrate: bool, given: _Given, keep: float | None, output: Path | None) -> None:
+def _check_use(
+    calibrate: bool, given: _Given, keep: float | None, output: Path | None, variant: VariantName | None
+) -> None:
     nothing = _Given(None, None, None, "1", 1.0, 0, False)
     if calibrate and given != nothing:
         raise UsageError(
             "--calibrate searches for the settings, and some were given", fix="leave out one or the other"
+        )
+    if given.cognitive and given.boost == 1.0 and not given.congestion:
+        raise UsageError(
+            "cognitive experts are favoured by --boost and spared by --congestion, and neither is given",
+            fix="give one, or leave out --cognitive",
         )
     if not calibrate and given == nothing:
         raise UsageError(
             "nothing says how to prune",
             fix="give --alpha, --alpha-think, --alpha-answer or --congestion, or search with --calibrate",
         )
-    if not calibrate and keep is not None:
-        raise UsageError("--keep goes with --calibrate", fix="leave it out, or add --calibrate")
+    for option, value in (("--keep", keep), ("--variant", variant)):
+        if not calibrate and value is not None:
+            raise UsageError(f"{option} goes with --calibrate", fix="leave it out, or add --calibrate")
     if calibrate and output is not None and keep is None:
         raise UsageError(
             "calibration finds many settings, and -o writes one trace",

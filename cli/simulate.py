@@ -184,6 +184,8 @@ def simulate(
         raise UsageError(f"--no-dynamic and --partition {partition} contradict each other", fix="give one")
     if plan is not None and solver is not None:
         raise UsageError("--plan and --solver both say where experts live", fix="give one")
+    pieces = partition or ("static" if no_dynamic else "dynamic")
+    _refuse_unused(context_, plan is not None, no_pruning, pieces)
     shapes, gpu = load_model(model), load_platform(baseline)
     if family != "spimoe":
         from .simulate_gpu import GpuJob, run_cluster, run_gpu_pim
@@ -200,7 +202,7 @@ def simulate(
             Job(
                 shapes, machine, gpu, trace, batch, context, steps, held_out, layers, seed, plan,
                 solver or "lpt", parse_budget(budget), profile_steps, layout, None if no_pruning else alpha,
-                k_min, assume_weights, partition or ("static" if no_dynamic else "dynamic"), sub_batches,
+                k_min, assume_weights, pieces, sub_batches,
                 not no_sparse, not no_eviction, kv_spread, not no_ring,
             ),
             json,
@@ -226,7 +228,25 @@ def family_of(platform: Platform) -> str:
 def _refuse_foreign(context: typer.Context, family: str, platform: str) -> None:
     """Refuse what the machine's family would silently ignore."""
     for name, families in _ONLY.items():
-        source = context.get_parameter_source(name)
-        if family not in families and source is not None and source.name == "COMMANDLINE":
+        if family not in families and _is_given(context, name):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} says nothing about {platform}", where=option, fix="leave it out")
+
+
+def _refuse_unused(context: typer.Context, planned: bool, no_pruning: bool, partition: str) -> None:
+    """Refuse what another option leaves without effect."""
+    unused = (
+        (planned, ("budget", "layout"), "--plan, which has its own"),
+        (no_pruning, ("alpha", "k_min"), "--no-pruning"),
+        (partition != "static", ("sub_batches",), f"the partition {partition}, which finds their number"),
+    )
+    for applies, names, by in unused:
+        for name in names:
+            if applies and _is_given(context, name):
+                option = "--" + name.replace("_", "-")
+                raise UsageError(f"{option} has no effect with {by}", where=option, fix="leave one out")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

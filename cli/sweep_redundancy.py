@@ -13,6 +13,7 @@ from .console import show, show_json, table
 from .options import parse_budget
 from .plan_replicas import ReplicaOptions, pose, traffic_experts
 from .planning import Request, cores
+from .replica_inputs import refuse_with_counts
 from .traffic import Replay, SplitBy, parse_held_out
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _STEPS = 5
 
 
 def sweep_redundancy(
+    context: typer.Context,
     platform: Annotated[str, typer.Option(help="A GPU cluster: preset or YAML file.")] = "gpu-cluster",
     load: Annotated[Path | None, typer.Option(help="Counts [L, E] or [S, L, E] (.npy), or .npz.")] = None,
     model: Annotated[str | None, typer.Option(help="Model, for a trace or for times.")] = None,
@@ -52,6 +54,8 @@ def sweep_redundancy(
     from ..placement.replicas.sweep import usable_slots
     from ..workload.model import load_model
 
+    if load is not None:
+        refuse_with_counts(context, split)
     request = Request(
         model=load_model(model) if model is not None else None,
         platform=load_platform(platform),
@@ -80,7 +84,7 @@ def sweep_redundancy(
                 "experts": experts,
                 "ranks": ranks,
                 "unit": "seconds" if request.model is not None else "tokens",
-                "divides": usable_slots(experts, ranks, 2 * experts),
+                "divides": usable_slots(experts, ranks, max(2 * experts, *numbers)),
                 "nearest": {str(n): nearest_multiples(n, ranks) for n in numbers if n % ranks},
                 "redundancy": [asdict(row) for row in rows],
             }

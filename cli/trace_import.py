@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from ..common.errors import UsageError
 from .console import show, warn
 from .options import check_outputs
 from .trace_text import count_summary, summary
@@ -50,6 +51,12 @@ def import_recording(
     if source is not None:
         read = replace(read, source=source)
     if isinstance(read, CountLoad):
+        if output.suffix.lower() in (".parquet", ".npy"):
+            raise UsageError(
+                f"the recording holds counts, no tokens: {output.name!r} would be taken for something else",
+                where="--output",
+                fix=f"name it {output.stem}.npz",
+            )
         write_counts(read, output)
         for remark in read.remarks:
             warn(remark)

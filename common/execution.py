@@ -7,21 +7,25 @@ loses its worker again and again is reported as the cause.
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
-from .errors import MissingLibrary, MoeplanError, UsageError, did_you_mean
+from .cluster import LEAST_JOBS, Engine, deaf, open_cluster
+from .errors import MoeplanError, UsageError, did_you_mean
 
 Backend = Literal["threads", "loky", "dask", "ray"]
 BACKENDS: Final = get_args(Backend)
 #: How often a task may lose its worker.
 ATTEMPTS: Final = 3
+#: How often a worker looks after the process that started it.
+_WATCH_S: Final = 1.0
 
-#: What joblib is told of a backend.
-Engine = dict[str, Any]
 KeyT = TypeVar("KeyT", bound=Hashable)
 ResultT = TypeVar("ResultT")
 
@@ -98,11 +102,15 @@ def run_tasks(
         for key in keys:
             yield Done(key, _guarded(task, key, here=True))
         return
-    with _cluster(where) as engine:
+    with open_cluster(where) as engine:
         yield from _retrying(task, list(keys), where, engine, stop)
 
 
-def _guarded(task: Callable[[KeyT], ResultT], key: KeyT, *, here: bool = False) -> ResultT | Failure:
+def _guarded(
+    task: Callable[[KeyT], ResultT], key: KeyT, *, here: bool = False, parent: int = 0
+) -> ResultT | Failure:
+    if parent:
+        end_with_parent(parent)
     try:
         return task(key)
     except MoeplanError as error:
@@ -111,6 +119,19 @@ def _guarded(task: Callable[[KeyT], ResultT], key: KeyT, *, here: bool = False) 
         return Failure("it does not fit into memory")
     except Exception as error:
         return Failure(f"{type(error).__name__}: {error}", bug=True, exception=error if here else None)
+
+
+def end_with_parent(parent: int) -> None:
+    """End this process when `parent`, which started it, is gone: it was killed, and could not stop us."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_S)
+        os._exit(1)
+
+    name = f"end with {parent}"
+    if all(thread.name != name for thread in threading.enumerate()):
+        threading.Thread(target=watch, name=name, daemon=True).start()
 
 
 def _retrying(
@@ -170,25 +191,37 @@ def _round(
     if where.backend == "dask":
         yield from _on_dask(task, keys, engine["client"], stop)
         return
-    calls = [delayed(_guarded)(task, key, here=where.in_process) for key in keys]
+    parent = os.getpid() if where.backend == "loky" else 0
+    calls = [delayed(_guarded)(task, key, here=where.in_process, parent=parent) for key in keys]
+    together = jobs
     if not where.in_process:
-        jobs = max(jobs, 2)  # joblib would run a single job in this process
+        jobs = max(jobs, LEAST_JOBS)
+    if where.backend == "ray":
+        jobs = min(jobs, _ray_cpus())  # it refuses more
     with parallel_config(**engine, n_jobs=jobs):
         if where.backend == "ray":  # gives a list only when all of it is there: a few tasks at a time
-            for first in range(0, len(calls), jobs):
-                yield from Parallel()(calls[first : first + jobs])
+            for first in range(0, len(calls), together):
+                yield from Parallel()(calls[first : first + together])
                 if stop.is_set():
                     return
             return
         # Arrays above max_nbytes are mapped into loky's workers from one file.
-        outcomes = Parallel(return_as="generator", pre_dispatch="all", max_nbytes="1M")(calls)
-    try:
-        for outcome in outcomes:
-            yield outcome
-            if stop.is_set() and not where.in_process:
-                return
-    finally:
-        outcomes.close()
+        with deaf() if not where.in_process else nullcontext():
+            outcomes = Parallel(return_as="generator", pre_dispatch="all", max_nbytes="1M")(calls)
+    with _quiet():
+        try:
+            for outcome in outcomes:
+                yield outcome
+                if stop.is_set() and not where.in_process:
+                    return
+        finally:
+            outcomes.close()
+
+
+def _ray_cpus() -> int:
+    import ray
+
+    return int(ray.cluster_resources()["CPU"])
 
 
 def _lost_worker(where: Execution) -> tuple[type[BaseException], ...]:
@@ -211,37 +244,22 @@ def _lost_worker(where: Execution) -> tuple[type[BaseException], ...]:
 
 
 @contextmanager
-def _cluster(where: Execution) -> Iterator[Engine]:
-    """Yield joblib's name of the backend and what it needs; take a local cluster down again at the end."""
-    if where.backend == "dask":
-        with _dask(where) as client:
-            yield {"backend": "dask", "client": client}
-    elif where.backend == "ray":
-        with _ray(where):
-            yield {"backend": "ray"}
-    else:
-        yield {"backend": "threading" if where.in_process else "loky"}
+def _quiet() -> Iterator[None]:
+    """Keep off the terminal what joblib says of tasks that are given up, and what its thread then meets."""
+    before = threading.excepthook
 
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        name = arguments.thread.name if arguments.thread else ""
+        if not (name == "ExecutorManagerThread" and issubclass(arguments.exc_type, KeyError)):
+            before(arguments)
 
-@contextmanager
-def _dask(where: Execution) -> Iterator[Any]:
+    threading.excepthook = hook
     try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise _missing("dask") from error
-    if where.address:
-        try:
-            client = Client(where.address, timeout="10s")
-        except (OSError, ValueError) as error:
-            raise _no_answer(where) from error
-        with client:
-            yield client
-        return
-    with (
-        LocalCluster(n_workers=where.jobs, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*tasks which were still being processed")
+            yield
+    finally:
+        threading.excepthook = before
 
 
 def _on_dask(
@@ -260,40 +278,3 @@ def _on_dask(
                 return
     finally:
         client.cancel(futures)
-
-
-@contextmanager
-def _ray(where: Execution) -> Iterator[None]:
-    try:
-        import ray
-        from ray.util.joblib import register_ray
-    except ImportError as error:
-        raise _missing("ray") from error
-    try:
-        if where.address:
-            ray.init(address=where.address, log_to_driver=False, logging_level="ERROR")
-        else:
-            ray.init(num_cpus=where.jobs, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise _no_answer(where) from error
-    try:
-        register_ray()
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _missing(backend: str) -> MissingLibrary:
-    return MissingLibrary(
-        f"the backend {backend} needs a library that is not installed",
-        where="--backend",
-        fix=f"pip install 'moeplan[{backend}]'",
-    )
-
-
-def _no_answer(where: Execution) -> UsageError:
-    return UsageError(
-        f"no {where.backend} cluster answers",
-        where=f"--address {where.address}" if where.address else "a local cluster",
-        fix="start its scheduler, or leave out --address for a local one",
-    )

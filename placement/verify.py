@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .problem import SAME_COST, Cost
+from .result import Stop
 
 if TYPE_CHECKING:
     from ..workload.model import MoEModel
@@ -58,6 +59,18 @@ def score_faults(layers: list[tuple[int, Scores, Cost]]) -> Iterator[str]:
         yield from _difference(f"layer {layer} objective_s", recorded.objective_s, measured.objective_s)
 
 
+def figure_faults(
+    layer: int, figures: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+) -> Iterator[str]:
+    """Compare recorded with measured figures of a layer, by name; numbers in the same order."""
+    for name, (recorded, measured) in figures.items():
+        if len(recorded) != len(measured):
+            yield f"layer {layer} {name}: {len(recorded)} numbers are recorded, {len(measured)} found"
+            continue
+        for mine, found in zip(recorded, measured, strict=True):
+            yield from _difference(f"layer {layer} {name}", mine, found)
+
+
 def named_differences(pairs: dict[str, tuple[Any, Any]], otherwise: str) -> list[str]:
     """Differences by name; where none is recorded, in what the two must differ."""
     different = [
@@ -98,6 +111,8 @@ def _sum_faults(name: str, total: Scores | None, layers: list[Scores | None]) ->
 def _gap_faults(plan: PlanFile) -> Iterator[str]:
     for entry in plan.layers:
         yield from _one_gap(f"layer {entry.layer}", entry.profile.objective_s, entry.bound_s, entry.gap)
+        if entry.stop == Stop.OPTIMAL and entry.gap > SAME_COST:
+            yield f"layer {entry.layer} is called optimal, with a gap of {entry.gap:.6g}"
     yield from _one_gap("totals", plan.totals.profile.objective_s, plan.totals.bound_s, plan.totals.gap)
 
 

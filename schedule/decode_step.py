@@ -91,8 +91,12 @@ def decode_step(
             f"{model.name} has an encoder, whose work is not part of a decode step",
             allowed="models that only decode",
         )
-    if not 1 <= union <= model.experts:
-        raise UsageError(f"a batch cannot activate {union} experts", allowed=f"1 to {model.experts}")
+    most = min(model.experts, batch * model.top_k)
+    if not 1 <= union <= most:
+        raise UsageError(
+            f"a batch cannot activate {union} experts",
+            allowed=f"1 to {most}: {batch} tokens choose {model.top_k} of {model.experts} each",
+        )
     fp8 = replace(model, weight_bytes=1.0, other_weight_bytes=1.0)
     layers = len(model.moe_layers)
     attention, resident = (_published if account == "published" else _checkpoint)(fp8, batch, context)

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 1
 _HEADER: Final = "header"
+#: Above this a number counts no tokens, and sums and single precision would overflow.
+MOST_TOKENS: Final = 1e30
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CountLoad:
     """Tokens of every expert, in S windows of time.
 
-    - `counts` float64 [S, L, E]: tokens by logical expert; finite, not negative, not all zero.
+    - `counts` float64 [S, L, E]: tokens by logical expert; 0 to MOST_TOKENS, not all zero.
     - `layers`: absolute ids of axis L; without a model, rows 0 to L - 1 of the array they came from.
     - `windows`: S labels, in the order of axis S; that order is time only where `source` says so.
     - `model`: name of the model, empty where unknown; `source`: where the counts come from.
@@ -51,7 +53,9 @@ class CountLoad:
         if len(shape) != 3 or 0 in shape:
             raise BadInput(f"counts must have the axes [windows, layers, experts], not the shape {shape}")
         if self.counts.dtype.kind not in "iuf":
-            raise BadInput(f"counts must be numbers, not {self.counts.dtype}")
+            raise BadInput(
+                f"counts must be numbers, not {self.counts.dtype}", fix="save whole numbers or floats"
+            )
         if shape[:2] != (len(self.windows), len(self.layers)):
             raise BadInput(
                 f"counts have {shape[0]} windows and {shape[1]} layers, "
@@ -87,13 +91,13 @@ class CountLoad:
 
 
 def _check_values(counts: NDArray[np.float64], layers: tuple[int, ...], windows: tuple[str, ...]) -> None:
-    wrong = ~((counts >= 0) & np.isfinite(counts))
+    wrong = ~((counts >= 0) & (counts <= MOST_TOKENS))
     if wrong.any():
         window, layer, expert = np.unravel_index(int(wrong.argmax()), counts.shape)
         raise BadInput(
             f"count {counts[window, layer, expert]} is no number of tokens",
             where=f"window {windows[window]!r}, layer {layers[layer]}, expert {expert}",
-            allowed="finite numbers that are not negative",
+            allowed=f"finite numbers that are not negative, up to {MOST_TOKENS:g}",
             fix="record the counts again",
         )
     if not counts.any():

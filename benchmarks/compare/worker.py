@@ -7,12 +7,14 @@ that could use it.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...common.errors import MoeplanError, ProvenInfeasible
+from ...common.execution import end_with_parent
 from ...common.memory import peak_bytes
 from .cell import Cell, Outcome
 
@@ -25,14 +27,15 @@ _POINTS = 64
 
 def main(arguments: list[str]) -> None:
     """Run the cell that the first argument describes, within the bytes of the second (0: no limit)."""
+    end_with_parent(os.getppid())
     memory_bytes = int(arguments[1])
     if memory_bytes:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    outcome = _outcome(Cell(**json.loads(arguments[0])))
+    outcome = _outcome(Cell(**json.loads(arguments[0])), limited=memory_bytes > 0)
     print("\n" + json.dumps(asdict(outcome), allow_nan=False))
 
 
-def _outcome(cell: Cell) -> Outcome:
+def _outcome(cell: Cell, *, limited: bool) -> Outcome:
     try:
         return run(cell)
     except MemoryError:
@@ -42,6 +45,8 @@ def _outcome(cell: Cell) -> Outcome:
     except MoeplanError as error:
         return Outcome("failed", str(error))
     except Exception as error:
+        if limited and isinstance(error, ImportError | OSError):
+            return Outcome("memory", f"a library does not load within the memory limit: {error}")
         return Outcome("failed", f"{type(error).__name__}: {error}")
 
 

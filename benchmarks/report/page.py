@@ -23,7 +23,9 @@ from .verdict import (
     basis,
     best_baseline,
     comparison,
+    in_tokens,
     pace,
+    pace_word,
     ratio,
     reference,
     rows,
@@ -58,16 +60,17 @@ def render(plan: PlanFile) -> str:
         subject=plan.model.name if plan.model else "counted traffic",
         steps=basis(plan),
         is_grid=drawn is not None and is_grid(drawn.platform),
-        time=times([mine]).text(mine.total_s),
+        tokens=in_tokens(plan),
+        time=times([mine], plan).text(mine.total_s),
         comparison=comparison(plan),
         figures=_figures(plan),
         solvers=_solvers(plan, ranked),
-        bound=times([plan.totals.profile]).text(plan.totals.bound_s),
+        bound=times([plan.totals.profile], plan).text(plan.totals.bound_s),
         with_risk=any(row.profile and row.profile.objective_s != row.profile.total_s for row in ranked),
         maps=drawn and typical_layer(drawn),
         atlas=drawn and every_layer(drawn),
         loads=drawn and sites_by_rank(drawn),
-        parts=_parts(ranked),
+        parts=None if in_tokens(plan) else _parts(plan, ranked),
         gap_figure=gap_chart(plan.layers),
         layers=_layers(plan),
         layers_note=_layers_note(plan),
@@ -101,7 +104,7 @@ class Charted:
 def _figures(plan: PlanFile) -> tuple[Figure, ...]:
     """The plan and its best baseline on the steps that count; the bound and gap, which are of the profile."""
     totals, best = plan.totals, best_baseline(plan)
-    time = times([totals.profile, totals.held_out, best.seen if best else None])
+    time = times([totals.profile, totals.held_out, best.seen if best else None], plan)
     found = [Figure(f"Plan, {basis(plan)}", time.text(seen_of_plan(plan).total_s), plan.solver)]
     if best and best.seen:
         found.append(Figure(f"Best baseline, {basis(plan)}", time.text(best.seen.total_s), best.name))
@@ -116,7 +119,7 @@ def _figures(plan: PlanFile) -> tuple[Figure, ...]:
 
 
 def _solvers(plan: PlanFile, ranked: Sequence[Row]) -> Table:
-    time = times(scores for row in ranked for scores in (row.profile, row.held_out))
+    time = times((scores for row in ranked for scores in (row.profile, row.held_out)), plan)
     with_held_out = plan.totals.held_out is not None
     head = [Column("solver", words=True), Column(f"profile, {time.unit}")]
     head += [Column(f"held-out, {time.unit}")] if with_held_out else []
@@ -132,9 +135,9 @@ def _solvers(plan: PlanFile, ranked: Sequence[Row]) -> Table:
     return Table(tuple(head), tuple((row.is_plan, cells(row)) for row in ranked))
 
 
-def _parts(ranked: Sequence[Row]) -> Charted:
+def _parts(plan: PlanFile, ranked: Sequence[Row]) -> Charted:
     bars = {f"{row.name} (plan)" if row.is_plan else row.name: row.seen for row in ranked}
-    time = times(bars.values())
+    time = times(bars.values(), plan)
     names = part_names(bars)
     head = [Column(f"{name}, {time.unit}") for name in (*map(part_label, names), "sum")]
     cells = []
@@ -148,7 +151,7 @@ def _parts(ranked: Sequence[Row]) -> Charted:
 def _layers(plan: PlanFile) -> Table:
     """One row per layer; how bounds were proven is a column only where layers differ in it."""
     name, varied = reference(plan), len(_arguments(plan)) > 1
-    time = times(s for layer in plan.layers for s in (layer.profile, layer.held_out))
+    time = times((s for layer in plan.layers for s in (layer.profile, layer.held_out)), plan)
     with_held_out = plan.totals.held_out is not None
     head = [Column("layer", words=True), Column(f"profile, {time.unit}")]
     head += [Column(f"held-out, {time.unit}")] if with_held_out else []
@@ -189,7 +192,7 @@ def _beside(plan: PlanFile, layer: LayerEntry, name: str) -> list[str]:
     value = ratio(other.total_s, mine.total_s) if other and mine else None
     if value is None or other is None or mine is None:
         return ["—", "not compared"]
-    return [_fold(value), pace(mine.total_s, other.total_s)]
+    return [_fold(value), pace_word(pace(mine.total_s, other.total_s), plan)]
 
 
 def _fold(value: float) -> str:

@@ -15,7 +15,7 @@ _ROUND_BINS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 @dataclass(frozen=True)
 class TimeFormat:
-    """One unit and one number of decimals for times that are compared with each other."""
+    """One unit and one number of decimals for times (or tokens) that are compared with each other."""
 
     unit: str
     unit_s: float
@@ -37,6 +37,12 @@ def time_format(largest_s: float, digits: int = 4) -> TimeFormat:
     unit, unit_s = next((name, size) for name, size, least in reversed(_UNITS) if largest_s >= least)
     whole = math.floor(math.log10(largest_s / unit_s)) + 1
     return TimeFormat(unit, unit_s, min(6, max(0, digits - whole)))
+
+
+def token_format(largest: float, digits: int = 4) -> TimeFormat:
+    """The same for plans without a model, whose times are tokens of the fullest rank."""
+    whole = math.floor(math.log10(largest)) + 1 if largest > 0.0 else 1
+    return TimeFormat("tokens", 1.0, min(6, max(0, digits - whole)))
 
 
 def percent(share: float) -> str:

@@ -20,7 +20,7 @@ def summary_table(plan: PlanFile) -> Table:
     from rich.text import Text
 
     ranked = rows(plan)
-    time = times(scores for row in ranked for scores in (row.profile, row.held_out))
+    time = times((scores for row in ranked for scores in (row.profile, row.held_out)), plan)
     unit = _ascii(time.unit)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("solver", overflow="fold")
@@ -36,7 +36,7 @@ def headline(plan: PlanFile) -> str:
     """Return the outcome in one line without markup or units beyond ASCII."""
     mine = seen_of_plan(plan)
     beside = f", {comparison(plan)}" if comparison(plan) else ""
-    time = _ascii(times([mine]).text(mine.total_s))
+    time = _ascii(times([mine], plan).text(mine.total_s))
     return f"{time} on {basis(plan)} steps{beside}; gap {percent(plan.totals.gap)}"
 
 

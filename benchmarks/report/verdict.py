@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...placement.problem import SAME_COST
-from .scales import TimeFormat, percent, time_format
+from .scales import TimeFormat, percent, time_format, token_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...placement.plan import BaselineEntry, LayerEntry, PlanFile, Scores
 
 _CLASSIC = "ep"
+_LOADS = {"as fast": "as low", "faster": "lower", "slower": "higher"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def rows(plan: PlanFile) -> tuple[Row, ...]:
     for name, entry in totals.baselines.items():
         scores = seen(plan, entry)
         gap = gap_to(entry.profile.objective_s, bound_s) if entry.profile else None
-        verdict = _against(scores, mine)
+        verdict = _against(scores, mine, plan)
         stop = "baseline" if entry.profile else "does not fit"
         found.append(Row(name, False, entry.profile, entry.held_out, scores, gap, stop, verdict))
     return tuple(sorted(found, key=lambda row: row.seen.total_s if row.seen else float("inf")))
@@ -104,9 +105,20 @@ def pace(time_s: float, other_s: float) -> str:
     return "faster" if time_s < other_s else "slower"
 
 
-def times(scores: Iterable[Scores | None]) -> TimeFormat:
-    """Return the one format in which these scores can be compared."""
-    return time_format(max((s.total_s for s in scores if s), default=0.0))
+def in_tokens(plan: PlanFile) -> bool:
+    """Tell whether the plan's times are tokens of the fullest rank, as in plans without a model."""
+    return getattr(plan, "unit", "seconds") == "tokens"
+
+
+def pace_word(word: str, plan: PlanFile) -> str:
+    """Return what `pace` says, in the words for the plan's unit."""
+    return _LOADS[word] if in_tokens(plan) else word
+
+
+def times(scores: Iterable[Scores | None], plan: PlanFile) -> TimeFormat:
+    """Return the one format in which these scores of a plan can be compared."""
+    largest = max((s.total_s for s in scores if s), default=0.0)
+    return token_format(largest) if in_tokens(plan) else time_format(largest)
 
 
 def gap_to(objective_s: float, bound_s: float) -> float:
@@ -114,11 +126,12 @@ def gap_to(objective_s: float, bound_s: float) -> float:
     return max(0.0, 1.0 - bound_s / objective_s) if objective_s > 0.0 else 0.0
 
 
-def _against(scores: Scores | None, plan: Scores) -> str:
+def _against(scores: Scores | None, mine: Scores, plan: PlanFile) -> str:
     if scores is None:
         return "does not fit"
-    word = pace(scores.total_s, plan.total_s)
-    if word == "as fast":
-        return "as fast as the plan"
-    share = ratio(abs(scores.total_s - plan.total_s), plan.total_s)
+    pair = scores.total_s, mine.total_s
+    word = pace_word(pace(*pair), plan)
+    if pace(*pair) == "as fast":
+        return f"{word} as the plan"
+    share = ratio(abs(pair[0] - pair[1]), mine.total_s)
     return f"{percent(share)} {word} than the plan" if share else f"{word} than the plan"

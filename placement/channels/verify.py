@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...common.errors import BadInput, MoeplanError
 from ..problem import SAME_COST
-from ..verify import Finding, finding, named_differences, score_faults, verify_model, verify_scores
+from ..verify import (
+    Finding,
+    figure_faults,
+    finding,
+    named_differences,
+    score_faults,
+    verify_model,
+    verify_scores,
+)
 
 if TYPE_CHECKING:
     from ...hardware.platform import Platform
@@ -61,12 +69,21 @@ def rescore(
     }
     placed = decisions(plan, problems)
     profile, held_out = [], []
+    faults: list[str] = []
     for entry in plan.layers:
         problem, decision = problems[entry.layer], placed[entry.layer]
+        loads = {"site_load_s": (entry.site_load_s, problem.site_load_s(decision).tolist())}
+        if problem.held_out is not None:
+            loads["held_out_site_load_s"] = (
+                entry.held_out_site_load_s,
+                problem.held_out.site_load_s(decision).tolist(),
+            )
+        faults += figure_faults(entry.layer, loads)
         profile.append((entry.layer, entry.profile, problem.evaluate(decision)))
         if entry.held_out is not None and problem.held_out is not None:
             held_out.append((entry.layer, entry.held_out, problem.held_out.evaluate(decision)))
     findings.append(finding("profile scores", score_faults(profile), "every layer scores as recorded"))
+    findings.append(finding("site loads", faults, "every site is as loaded as recorded"))
     if held_out:
         findings.append(finding("held-out scores", score_faults(held_out), "every layer scores as recorded"))
     return findings

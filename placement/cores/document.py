@@ -158,12 +158,13 @@ def layer_entry(plan: LayerPlan) -> CoreLayer:
     """Return a planned layer as the file holds it."""
     problem = plan.problem
     shown = problem.held_out or problem
+    jobs, use, least = figures(problem, plan.decision)
     return CoreLayer(
         **layer_fields(problem.layer, plan),
         places=tuple(plan.decision.place_of.tolist()),
-        core_jobs=tuple(problem.load(plan.decision).tolist()),
-        use=_use(shown.cascade(plan.decision)),
-        least_rounds=float(shown.least[: shown.steps].mean()),
+        core_jobs=jobs,
+        use=use,
+        least_rounds=least,
         baselines={
             name: CoreBaseline(
                 **baseline_fields(baseline),
@@ -171,6 +172,16 @@ def layer_entry(plan: LayerPlan) -> CoreLayer:
             )
             for name, baseline in plan.baselines.items()
         },
+    )
+
+
+def figures(problem: CoreProblem, decision: Decision) -> tuple[tuple[float, ...], Utilisation, float]:
+    """Measure what a layer's entry says beside its scores: `core_jobs`, `use` and `least_rounds`."""
+    shown = problem.held_out or problem
+    return (
+        tuple(problem.load(decision).tolist()),
+        _use(shown.cascade(decision)),
+        float(shown.least[: shown.steps].mean()),
     )
 
 

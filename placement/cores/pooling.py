@@ -31,12 +31,16 @@ SEARCH_BUDGET = Budget(time_s=None, iterations=100_000)
 
 @dataclass(frozen=True)
 class LayerScore:
-    """One layer: equation 2 of ReXpert, rounds that no placement gets below, and its multicasts."""
+    """One layer: equation 2 of ReXpert, rounds that no placement gets below, and its multicasts.
+
+    `place_of`: core of every expert, or unit where nothing is pooled.
+    """
 
     layer: int
     cascade: Cascade
     rounds_bound: float
     stretch: float
+    place_of: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ def _score(problem: CoreProblem, decision: Decision, die: Die) -> tuple[LayerSco
         cascade=problem.cascade(decision),
         rounds_bound=float(problem.least[: problem.steps].mean()),
         stretch=sent.stretch if sent else 1.0,
+        place_of=tuple(decision.place_of.tolist()),
     )
     return score, sent
 

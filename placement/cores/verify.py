@@ -8,7 +8,15 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ...common.errors import BadInput, MoeplanError
-from ..verify import Finding, finding, named_differences, score_faults, verify_model, verify_scores
+from ..verify import (
+    Finding,
+    figure_faults,
+    finding,
+    named_differences,
+    score_faults,
+    verify_model,
+    verify_scores,
+)
 
 if TYPE_CHECKING:
     from ...hardware.platform import Platform
@@ -44,7 +52,7 @@ def rescore(
 
     Raises BadInput where a layer's placement is not feasible, or not on the trace.
     """
-    from .document import decisions
+    from .document import decisions, figures
     from .problem import core_problem
 
     findings = [_same_steps("profile steps", plan.profile.fingerprint, profile_steps.fingerprint)]
@@ -62,12 +70,22 @@ def rescore(
     }
     placed = decisions(plan, problems)
     profile, held_out = [], []
+    faults: list[str] = []
     for entry in plan.layers:
         problem, decision = problems[entry.layer], placed[entry.layer]
+        if (plan.held_out is None) == (problem.held_out is None):
+            jobs, use, least = figures(problem, decision)
+            pairs = {
+                "core_jobs": (entry.core_jobs, jobs),
+                "use": (tuple(entry.use.model_dump().values()), tuple(use.model_dump().values())),
+                "least_rounds": ((entry.least_rounds,), (least,)),
+            }
+            faults += figure_faults(entry.layer, pairs)
         profile.append((entry.layer, entry.profile, problem.evaluate(decision)))
         if entry.held_out is not None and problem.held_out is not None:
             held_out.append((entry.layer, entry.held_out, problem.held_out.evaluate(decision)))
     findings.append(finding("profile scores", score_faults(profile), "every layer scores as recorded"))
+    findings.append(finding("rounds", faults, "rounds and use of every layer are those recorded"))
     if held_out:
         findings.append(finding("held-out scores", score_faults(held_out), "every layer scores as recorded"))
     return findings

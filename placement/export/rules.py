@@ -93,14 +93,17 @@ def _slot_faults(rows: Sequence[Row], deployment: Deployment) -> Iterator[str]:
         if any(isinstance(item, list) for item in value):
             yield f"{name} is a list of lists; the engine wants its slots flat, rank after rank"
             return
-        strange = next((item for item in value if isinstance(item, bool) or not isinstance(item, int)), None)
-        if strange is not None:
-            yield f"{name} holds {strange!r}, which is no expert id"
+        strange = [item for item in value if isinstance(item, bool) or not isinstance(item, int)]
+        if strange:
+            yield f"{name} holds {strange[0]!r}, which is no expert id"
             return
         if not all(-(2**31) <= item < 2**31 for item in value):
             yield f"{name} holds a number that is no expert id"
             return
         sizes.setdefault(len(value), name)
+    if not sizes:
+        yield "there is no row of slots"
+        return
     if len(sizes) > 1:
         (one, first), (other, second) = list(sizes.items())[:2]
         yield f"{first} has {one} slots, {second} has {other}"

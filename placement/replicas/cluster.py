@@ -27,7 +27,8 @@ def resized(
 ) -> Platform:
     """Return the cluster with other numbers or bandwidths; unchanged where all are None.
 
-    Raises BadInput where the platform is no cluster, UsageError where several nodes have no network.
+    Raises BadInput where the platform is no cluster, UsageError where several nodes have no network, a
+    single one has, or a bandwidth is zero.
     """
     from ...hardware.topology import gpu_cluster
 
@@ -35,11 +36,15 @@ def resized(
     changes = (nodes, ranks_per_node, inside_bytes_per_s, across_bytes_per_s)
     if changes == (None,) * 4:
         return platform
+    if 0.0 in (inside_bytes_per_s, across_bytes_per_s):
+        raise UsageError("a link without bandwidth carries nothing", fix="give a positive bandwidth")
     inside, across = _link(topology, 0), _link(topology, -1)
     single = cluster_nodes(topology) == 1
     count = nodes or cluster_nodes(topology)
     per = ranks_per_node or topology.sites // cluster_nodes(topology)
     network = across_bytes_per_s or (None if single else across[0])
+    if count == 1 and across_bytes_per_s is not None:
+        raise UsageError("a single node has no network", fix="leave out --inter-bandwidth, or give --nodes")
     if count > 1 and network is None:
         raise UsageError(f"{count} nodes need a network", fix="give --inter-bandwidth, for example '50 GB/s'")
     built = gpu_cluster(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ...common.spec import Spec
 from ..plan import BaselineEntry, LayerEntry, PlanFile, PlatformEntry, TrafficEntry
@@ -88,6 +88,46 @@ class ReplicaPlan(PlanFile):
     logical_count: tuple[tuple[float, ...], ...] = Field(description="[L][E] tokens of the profile")
     current: tuple[tuple[int, ...], ...] | None = Field(description="[L][R] the placement before the plan")
     layers: tuple[ReplicaLayer, ...]
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ReplicaPlan:
+        """Whoever reads a plan may rely on its lists having the lengths that its numbers say."""
+        if (fault := next(_misfits(self), None)) is not None:
+            raise ValueError(fault)
+        return self
+
+
+def _misfits(plan: ReplicaPlan) -> Iterator[str]:
+    """What does not fit together, of lengths and ids."""
+    if len(plan.slots_per_rank) != plan.ranks or plan.ranks % plan.nodes or min(plan.slots_per_rank) < 1:
+        yield (
+            f"slots_per_rank {list(plan.slots_per_rank)} does not fit {plan.ranks} ranks of "
+            f"{plan.nodes} nodes"
+        )
+    speeds = plan.platform.rank_speed
+    if len(speeds) != plan.ranks or min(speeds) <= 0.0:
+        yield f"rank_speed must hold {plan.ranks} positive numbers"
+    if plan.logical_experts % plan.groups:
+        yield f"{plan.logical_experts} experts do not divide into {plan.groups} groups"
+    ids = plan.layer_ids
+    if not ids or list(ids) != sorted(set(ids)) or ids != tuple(entry.layer for entry in plan.layers):
+        yield "layer_ids must be those of layers, distinct and ascending"
+    slots, experts = sum(plan.slots_per_rank), plan.logical_experts
+    for name, table in (("physical_to_logical", plan.physical_to_logical), ("current", plan.current)):
+        if table is None:
+            continue
+        if [len(row) for row in table] != [slots] * len(ids):
+            yield f"{name} must have {len(ids)} rows of {slots} slots"
+        strange = [expert for row in table for expert in row if not 0 <= expert < experts]
+        if strange:
+            yield f"{name} names expert {strange[0]}, the last is {experts - 1}"
+    if [len(row) for row in plan.logical_count] != [experts] * len(ids):
+        yield f"logical_count must have {len(ids)} rows of {experts} experts"
+    if any(len(entry.rank_tokens) != plan.ranks for entry in plan.layers):
+        yield f"rank_tokens must hold {plan.ranks} numbers"
+    before = "linear" if plan.current is None else "current"
+    if any(before not in known for known in (plan.totals.baselines, *(one.baselines for one in plan.layers))):
+        yield f"baselines lack {before}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,8 +45,10 @@ class Explanation:
     """What the plan is compared with: current, or linear where no placement was given."""
     measured_on: str
     """held-out or profile."""
+    measure: str
+    """What is compared: the largest load in tokens, or the step's time where there is a model."""
     gain: float
-    """Part of the step's largest rank load (or time) that the plan saves."""
+    """Part of it that the plan saves."""
     gain_over_eplb: float | None
     """None where ranks have unequal slots, which EPLB does not know."""
     moved_slots: int
@@ -94,6 +96,7 @@ def explain(plan: ReplicaPlan, threshold: float = 0.05) -> Explanation:
         layers=tuple(_limit(plan, row) for row in range(len(plan.layers))),
         before=before,
         measured_on="held-out" if held_out else "profile",
+        measure=_measure(plan),
         gain=gain,
         gain_over_eplb=over_eplb,
         moved_slots=int(moved.sum()),
@@ -102,7 +105,7 @@ def explain(plan: ReplicaPlan, threshold: float = 0.05) -> Explanation:
         moving_s=moving_s,
         steps_to_repay=repay,
         worth=worth,
-        verdict=_verdict(worth, gain, threshold, before, held_out),
+        verdict=f"{_verdict(worth, gain, threshold)}: {_measure(plan)} is {_change(gain, before, held_out)}",
     )
 
 
@@ -172,7 +175,10 @@ def _limit(plan: ReplicaPlan, row: int) -> LayerLimit:
     hottest = int(weight.argmax())
     most = problem.most * ranks.ranks // problem.nodes
     largest = float(largest_replica(weight, ranks.slots - problem.experts, most)) / max(ranks.speed)
-    if bound <= average * _EVEN:
+    moves, reached = problem.settings.max_moves, average / float(load.max())
+    if moves is not None and problem.moved(decision) >= moves and reached * _EVEN < average / bound:
+        limit = f"the {moves} slots that may move"
+    elif bound <= average * _EVEN:
         limit = "nothing but the average load"
     elif largest >= bound / _EVEN:
         limit = f"the largest replica: expert {hottest} has too few; more slots would help"
@@ -183,7 +189,7 @@ def _limit(plan: ReplicaPlan, row: int) -> LayerLimit:
     return LayerLimit(
         layer=problem.layer,
         ceiling=min(1.0, average / bound),
-        reached=average / float(load.max()),
+        reached=reached,
         limit=limit,
         hottest_expert=hottest,
         hottest_share=float(weight[hottest] / weight.sum()),
@@ -197,10 +203,15 @@ def _gain(plan: ReplicaPlan, name: str, mine_s: float, held_out: bool) -> float:
     return 1.0 - mine_s / theirs.total_s if theirs is not None and theirs.total_s > 0.0 else 0.0
 
 
-def _verdict(worth: bool, gain: float, threshold: float, before: str, held_out: bool) -> str:
+def _measure(plan: ReplicaPlan) -> str:
+    return "the largest load" if plan.unit == "tokens" else "the step's time"
+
+
+def _verdict(worth: bool, gain: float, threshold: float) -> str:
+    return "worth it" if worth else f"not worth it (threshold {threshold:.0%})"
+
+
+def _change(gain: float, before: str, held_out: bool) -> str:
     where = "held-out steps" if held_out else "the profile itself (nothing was held out)"
     there = "what is there" if before == "current" else "the linear layout"
-    change = f"{abs(gain):.1%} {'less' if gain >= 0.0 else 'more'} than {there} on {where}"
-    if worth:
-        return f"worth it: the largest load is {change}"
-    return f"not worth it: the largest load is {change}, the threshold is {threshold:.0%}"
+    return f"{abs(gain):.1%} {'less' if gain >= 0.0 else 'more'} than {there} on {where}"

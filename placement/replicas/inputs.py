@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...common.errors import BadInput, UsageError
+from ...workload.counts import MOST_TOKENS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -35,8 +36,10 @@ def tokens_of(counts: ArrayLike, ranks: Ranks, where: str) -> NDArray[np.float64
             where=where,
             allowed="[E], [S, E] or [S, ranks, E]",
         )
-    if not np.isfinite(tokens).all():
-        raise BadInput("a count is NaN or infinite", where=where, fix="record the load again")
+    if not np.isfinite(tokens).all() or tokens.max() > MOST_TOKENS:
+        raise BadInput(
+            f"a count is NaN, infinite or above {MOST_TOKENS:g}", where=where, fix="record the load again"
+        )
     if tokens.min() < 0.0:
         raise BadInput("a count is negative", where=where, fix="give numbers of tokens")
     if tokens.max() == 0.0:
@@ -52,7 +55,12 @@ def tokens_of(counts: ArrayLike, ranks: Ranks, where: str) -> NDArray[np.float64
 def check_groups(groups: int, nodes: int, experts: int) -> None:
     """Raise UsageError where the groups divide neither the experts nor over the nodes."""
     if experts % groups:
-        raise UsageError(f"{experts} experts do not divide into {groups} groups", where="groups")
+        divisors = ", ".join(str(n) for n in range(1, experts + 1) if experts % n == 0)
+        raise UsageError(
+            f"{experts} experts do not divide into {groups} groups",
+            where="groups",
+            fix=f"a number of groups that divides: {divisors}",
+        )
     if groups > 1 and groups % nodes:
         raise UsageError(
             f"{groups} groups do not divide over {nodes} nodes",
@@ -69,6 +77,7 @@ def current_of(current: ArrayLike, ranks: Ranks, experts: int) -> NDArray[np.int
         raise BadInput(
             f"the current placement does not fit {ranks.slots} slots and {experts} experts",
             allowed=f"{ranks.slots} expert ids from 0 to {experts - 1} a layer",
+            fix="give the placement of the same ranks and slots, or plan without it",
         )
     now = slots.astype(np.int32)
     now.flags.writeable = False

@@ -69,7 +69,10 @@ class Settings:
             raise UsageError(f"unknown split {self.split!r}", allowed="equal, hash, nearest, fixed")
         for name in ("risk", "drift", "traffic_weight"):
             if not 0.0 <= getattr(self, name) < float("inf"):
-                raise UsageError(f"{name} must be at least 0 and finite, not {getattr(self, name)!r}")
+                raise UsageError(
+                    f"{name} must be at least 0 and finite, not {getattr(self, name)!r}",
+                    fix="0 leaves it out",
+                )
         for name in ("groups", "tile"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")

@@ -87,7 +87,8 @@ def test_trace_of_another_model(refused, world):
 def test_held_out_trace_of_another_model(refused, world, plan_inputs):
     from moeplan.cli.demo import TRACE
 
-    assert "the trace of deepseek-v2-lite does not fit" in refused(3, "plan", *plan_inputs, "--held-out", TRACE)
+    err = refused(3, "plan", *plan_inputs, "--held-out", TRACE)
+    assert "the trace of deepseek-v2-lite does not fit" in err
 
 
 def test_fewer_tokens_than_one_batch(refused, world):

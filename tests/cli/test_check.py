@@ -33,7 +33,8 @@ def test_a_plan_is_what_it_says(cli, world):
     found = findings(cli, world.plan, "--model", world.model, "--trace", world.trace)
     assert list(found) == [
         "placement", "totals", "bound and gap", "model", "platform", "groups",
-        "profile steps", "held-out steps", "profile scores", "held-out scores",
+        "profile steps", "held-out steps", "profile scores", "site loads",
+        "held-out scores",
     ]  # fmt: skip
     assert all(finding["ok"] for finding in found.values())
 
@@ -76,6 +77,11 @@ def test_a_gap_that_does_not_follow(cli, tampered):
         plan["layers"][0]["gap"] = 0.0
 
     assert "layer 1: the gap is 0" in findings(cli, tampered(change))["bound and gap"]["detail"]
+
+
+def test_an_optimum_with_a_gap(cli, tampered):
+    path = tampered(lambda plan: plan["layers"][1].update(stop="optimal"))
+    assert "layer 2 is called optimal, with a gap of 0." in findings(cli, path)["bound and gap"]["detail"]
 
 
 def test_a_bound_above_the_objective(cli, tampered):
@@ -153,6 +159,16 @@ def test_scores_that_the_trace_does_not_give(cli, world, tampered):
     assert found["totals"]["ok"]
     assert "layer 1 total_s" in found["profile scores"]["detail"]
     assert found["held-out scores"]["ok"]
+
+
+@pytest.mark.parametrize("name", ["site_load_s", "held_out_site_load_s"])
+def test_site_loads_that_the_placement_does_not_give(cli, world, tampered, name):
+    def change(plan):
+        plan["layers"][0][name][3] *= 1.01
+
+    found = findings(cli, tampered(change), "--model", world.model, "--trace", world.trace)
+    assert f" {name} is " in found["site loads"]["detail"]
+    assert [name for name, finding in found.items() if not finding["ok"]] == ["site loads"]
 
 
 @pytest.mark.parametrize("held_out", [("--held-out", "0"), ("--held-out", "0.25", "--split", "time")])

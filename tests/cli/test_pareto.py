@@ -34,6 +34,8 @@ def test_picture_is_the_same_twice(cli, tmp_path):
         (["--platform", "h100"], 3, "GPU and PIM"),
         (["--contexts", "0"], 2, "--contexts"),
         (["--gpus", "4", "--tensor-parallel", "3"], 2, "divisor"),
+        (["--steps", "9"], 2, "only a trace has steps"),
+        (["--prefill-tokens", "9"], 2, "--prefill"),
     ],
 )
 def test_what_cannot_be_is_refused(cli, more, code, said):

@@ -146,6 +146,19 @@ def test_a_trace_is_planned_with_the_gpu_model(cli, world, tmp_path):
         (np.ones((2, 16)), ("--slots", 16, "--solver", "epbl"), 2, "eplb"),
         (np.ones((2, 16)), ("--slots", 16, "--speeds", "1,2"), 2, "8 ranks"),
         (np.ones((2, 16)), ("--slots", 16, "--mode", "row"), 2, "--mode"),
+        (np.ones((2, 16)), ("--slots", 16, "--solver", "current"), 2, "--current"),
+        (np.ones((0, 16)), (), 3, "shape (0, 16)"),
+        (np.full((2, 16), 1.7e308), ("--slots", 16), 3, "1e+30"),
+        (np.ones((2, 16)), ("--slots-per-rank", "2,2,2,2,2,2,2,nan"), 2, "--slots-per-rank"),
+        (np.ones((2, 16)), ("--slots-per-rank", "2,2,2,2,2,2,2,inf"), 2, "--slots-per-rank"),
+        (np.ones((2, 16)), ("--inter-bandwidth", "0 GB/s"), 2, "without bandwidth"),
+        (np.ones((2, 16)), ("--nodes", 1, "--inter-bandwidth", "9 GB/s"), 2, "single node"),
+        (np.ones((2, 16)), ("--held-out", "-0.5"), 2, "--held-out"),
+        (np.ones((2, 16)), ("--held-out", "nan"), 2, "--held-out"),
+        (np.ones((2, 16)), ("--batch", 4), 2, "--batch says nothing"),
+        (np.ones((2, 16)), ("--steps", 4), 2, "--steps says nothing"),
+        (np.ones((2, 16)), ("--split", "request"), 2, "--split says nothing"),
+        (np.ones((2, 16)), ("--slots", 16, "--groups", 6), 2, "1, 2, 4, 8, 16"),
     ],
 )
 def test_what_cannot_be_planned_says_why(cli, counts, tmp_path, array, more, code, words):
@@ -158,6 +171,52 @@ def test_what_cannot_be_planned_says_why(cli, counts, tmp_path, array, more, cod
     assert words in ended.err
     assert "fix:" in ended.err
     assert not (tmp_path / "p.json").exists()
+
+
+def test_counts_are_not_held_out_against_themselves(cli, counts, tmp_path):
+    load = counts("same", np.ones((2, 16)))
+    ended = cli("plan", *CLUSTER, "--load", load, "--held-out", load, "-o", tmp_path / "p.json")
+    assert ended.code == 2
+    assert "profiled ones" in ended.err
+
+
+def test_what_changes_nothing_without_a_model_is_said(cli, counts, tmp_path):
+    ended = cli(
+        *("plan", *CLUSTER, "--load", counts("plain", np.ones((1, 16))), "--tile", 8, "--split", "time"),
+        *("--intra-bandwidth", "9 GB/s", "--budget", "50it", "-o", tmp_path / "p.json", "-q"),
+    )
+    assert ended.code == 0, ended.err
+    assert "--tile changes no score" in ended.err
+    assert "--intra-bandwidth changes no score" in ended.err
+    assert cli("check", tmp_path / "p.json").code == 0
+
+
+def test_a_current_plan_goes_by_layers_and_ranks(cli, counts, planned, skewed, tmp_path):
+    plan, load = planned[0], counts("skewed", skewed)
+    ask = ("plan", "--platform", "gpu-cluster", "--load", load, "--slots", 24, "--current", plan)
+    ask = (*ask, "--budget", "50it", "-o", tmp_path / "p.json", "-q")
+    ended = cli(*ask, "--nodes", 2, "--ranks-per-node", 4, "--layers", "2", "--max-moves", 0)
+    assert ended.code == 0, ended.err
+    there = json.loads(plan.read_text())["physical_to_logical"]
+    assert json.loads((tmp_path / "p.json").read_text())["physical_to_logical"] == there[2:]
+    other = cli(*ask, "--nodes", 2, "--ranks-per-node", 3)
+    assert other.code == 3
+    assert "24 slots of 8 ranks" in other.err
+    np.save(tmp_path / "more.npy", np.ones((4, 16)))
+    more = cli(*ask[:4], tmp_path / "more.npy", *ask[5:], "--nodes", 2, "--ranks-per-node", 4)
+    assert more.code == 3
+    assert "no layer 3" in more.err
+
+
+def test_a_plan_from_counts_is_reported_in_tokens(cli, planned, tmp_path):
+    plan, answer = planned
+    ended = cli("report", plan, "-o", tmp_path / "r.html")
+    assert ended.code == 0, ended.err
+    page = (tmp_path / "r.html").read_text()
+    assert f"{answer['profile']['total_s']:,.0f} tokens" in page
+    assert "profile, tokens" in page
+    assert "Mean time" not in page
+    assert "slower than the plan" not in page
 
 
 def test_explain_tells_what_to_know(cli, planned, tmp_path):
@@ -192,4 +251,8 @@ def test_a_sweep_lists_what_divides(cli, counts, skewed):
     rows = {row["slots"]: row for row in answer["redundancy"]}
     assert rows[20]["fault"]
     assert rows[16]["balancedness"] < rows[24]["balancedness"] <= rows[32]["balancedness"] + 1e-3
+    wide = cli(
+        "sweep-redundancy", "--nodes", 4, "--ranks-per-node", 10, "--load", load, "--slots", 80, "--json"
+    )
+    assert json.loads(wide.out)["divides"] == [40, 80]
     assert "multiple of 8" in cli("sweep-redundancy", "--nodes", 2, "--ranks-per-node", 4, "--load", load).out

@@ -58,9 +58,61 @@ def test_table(cli, trace):
     assert "held-out steps" in ended.out
 
 
+@pytest.mark.parametrize("mode", ["broadcast", "direct"])
+def test_fetch(cli, trace, mode):
+    """A queue in fifo order is the pool itself; load-aware it takes no more rounds, and no token longer."""
+    asked = (
+        "pool",
+        *MODEL,
+        "--batch",
+        32,
+        "--steps",
+        8,
+        "--trace",
+        trace,
+        "--placement",
+        "lpt",
+        "--mode",
+        mode,
+    )
+    plain = json.loads(cli(*asked, "--json").out)
+    assert plain.pop("fetch") is None
+    ended = cli(*asked, "--fetch", "load-aware", "--fetch-depth", 3, "--json")
+    assert ended.code == 0, ended.err
+    said = json.loads(ended.out)
+    fetch = said.pop("fetch")
+    assert said == plain
+    assert (fetch["policy"], fetch["depth"]) == ("load-aware", 3)
+    points = {(point["policy"], point["depth"]): point for point in fetch.pop("curve")}
+    assert points["load-aware", 3] == fetch
+    assert sorted({depth for _, depth in points}) == [0, 1, 2, 3, 4]
+    assert all(points["fifo", depth]["rounds"] == pytest.approx(said["rounds"]) for depth in range(5))
+    fifo = points["fifo", 3]
+    assert fetch["rounds"] < fifo["rounds"]
+    assert fifo["actual_mfu"] < fetch["actual_mfu"] <= 1.0
+    assert fetch["mean_wait_rounds"] < fifo["mean_wait_rounds"]
+    assert fetch["longest_wait_rounds"] <= fifo["longest_wait_rounds"]
+    assert 0.0 < fetch["occupancy"] <= 1.0
+
+
+def test_fetch_as_a_table(cli, trace):
+    asked = ("pool", *MODEL, "--batch", 32, "--steps", 3, "--trace", trace, "--placement", "lpt")
+    ended = cli(*asked, "--fetch", "fifo")
+    assert ended.code == 0, ended.err
+    # Three steps queue two behind the first at most.
+    assert "fifo (asked)" in next(
+        line for line in ended.out.splitlines() if "asked" in line and " 2 " in line
+    )
+
+
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [
+        (("--fetch-depth", 2), 2, "there is none"),
+        (("--fetch", "load-aware", "--steps", 4, "--fetch-depth", 4), 2, "0 to 3"),
+        (("--fetch", "lifo"), 2, "lifo"),
+        (("--held-out", 0.2), 2, "--held-out and --split are of a trace"),
+        (("--split", "time"), 2, "--held-out and --split are of a trace"),
         (("--side", 5), 2, "side 5 do not tile the 16 x 20 units"),
         (("--width", 0), 2, "does no work"),
         (("--placement", "best"), 2, "best"),

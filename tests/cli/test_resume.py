@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import random
 import signal
 import subprocess
@@ -115,3 +116,37 @@ def test_what_cannot_be_is_refused(cli, plan_inputs, tmp_path, more, said):
     ended = cli("plan", *plan_inputs, *BUDGET, "-o", tmp_path / "plan.json", *more)
     assert ended.code == 2
     assert said in ended.err
+
+
+@pytest.mark.parametrize("backend", ["loky", "dask"])
+@pytest.mark.xdist_group("clusters")
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_of_a_terminal_reaches_workers_too(start_cli, plan_inputs, tmp_path, backend, times):
+    """A terminal sends it to the whole group: no traceback, 130, and once leaves a plan of what is done."""
+    needed = NEEDS.get(backend)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"the extra {backend} is not installed")
+    path = tmp_path / "plan.json"
+    search = ("--solver", "annealing", "--budget", "20000it", "--seed", 3)
+    (tmp_path / "plan.json.work").mkdir()
+    command = ("plan", *plan_inputs, *search, "--jobs", 1, "-o", path, "--backend", backend, "--json")
+    process = start_cli(
+        *command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob("plan.json.work/layer-*")) and time.monotonic() < until:
+        time.sleep(0.02)
+    for _ in range(times):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.1)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "interrupted" in err
+    if times == 1:
+        answer = json.loads(out)
+        assert answer["stop"] == "interrupted"
+        assert 1 <= len(answer["layers"]) < 3
+        assert path.exists()
+    else:
+        assert (out, path.exists()) == ("", False)

@@ -31,6 +31,15 @@ def test_counts_become_a_file_of_counts(cli, world, tmp_path):
     assert read.source == "by hand"
 
 
+@pytest.mark.parametrize("name", ["c.parquet", "other.npy"])
+def test_counts_get_no_name_of_something_else(cli, world, tmp_path, name):
+    np.save(tmp_path / "c.npy", np.ones((2, 3, 8)))
+    ended = cli("trace", "import", tmp_path / "c.npy", "--model", world.model, "-o", tmp_path / name)
+    assert ended.code == 2
+    assert ".npz" in ended.err
+    assert not (tmp_path / name).exists()
+
+
 def test_answers_become_a_trace(cli, world, tmp_path):
     stream = io.BytesIO()
     np.save(stream, np.tile(np.uint8([1, 5]), (4, 3, 1)))

@@ -5,7 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -129,3 +133,72 @@ def test_a_missing_library_is_named(backend, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, NEEDS[backend], None)
     with pytest.raises(MissingLibrary, match=f"moeplan\\[{backend}\\]"):
         list(run_tasks(faulty(), [1], Execution(backend, jobs=1)))
+
+
+ORPHANED = """\
+import os, sys, time
+from moeplan.common.execution import Execution, run_tasks
+
+def make(folder):
+    def task(key):
+        open(f"{folder}/{os.getpid()}", "w").close()
+        time.sleep(60)
+    return task
+
+list(run_tasks(make(sys.argv[1]), [1, 2], Execution("loky", jobs=2)))
+"""
+
+
+def test_workers_end_with_the_process_that_is_killed(tmp_path):
+    parent = subprocess.Popen([sys.executable, "-c", ORPHANED, str(tmp_path)])
+    until = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    parent.kill()
+    parent.wait()
+    while any(map(_runs, workers)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(workers) == 2
+    assert not any(map(_runs, workers))
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def closed_port():
+    """A port where nobody listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+@pytest.mark.parametrize("backend", [b for b in backends() if b.values[0] == "ray"])
+def test_where_nobody_listens_no_cluster_answers(backend, closed_port):
+    where = Execution(backend, address=f"127.0.0.1:{closed_port}")
+    with pytest.raises(UsageError, match="no ray cluster answers"):
+        list(run_tasks(faulty(), [1], where))
+
+
+@pytest.mark.parametrize("backend", [b for b in backends() if b.values[0] in NEEDS])
+def test_who_listens_but_is_no_cluster_is_not_waited_for(backend, monkeypatch):
+    from moeplan.common import cluster
+
+    monkeypatch.setattr(cluster, "_ANSWER_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = Execution(backend, address=f"127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(UsageError, match="cluster answers"):
+            list(run_tasks(faulty(), [1], where))
+
+
+@pytest.mark.parametrize("backend", [b for b in backends() if b.values[0] == "ray"])
+def test_a_cluster_leaves_the_handlers_of_signals(backend):
+    """With a single job, which joblib would run here."""
+    before = signal.getsignal(signal.SIGTERM)
+    for _ in run_tasks(faulty(), [1], Execution(backend)):
+        assert signal.getsignal(signal.SIGTERM) is before

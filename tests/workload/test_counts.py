@@ -67,6 +67,7 @@ def test_total_and_empty_layers():
             {"counts": np.where(np.arange(16) == 2, np.inf, 1).reshape(2, 2, 4)},
             "window 'a', layer 1, expert 2",
         ),
+        ({"counts": np.where(np.arange(16) == 2, 1e31, 1).reshape(2, 2, 4)}, "count 1e+31 is no number"),
         ({"layers": (3, 1)}, "layer ids must be distinct, ascending"),
     ],
 )

@@ -76,10 +76,11 @@ def read_count_array(
     """
     path = Path(path)
     array = read_array(path)
-    if array.ndim not in (2, 3):
+    if array.ndim not in (2, 3) or 0 in array.shape:
         raise BadInput(
             f"{str(path)!r} has the shape {array.shape}",
             allowed="counts [layers, experts] or [windows, layers, experts]",
+            fix="save an array of one of these shapes",
         )
     counts = array.reshape(-1, *array.shape[-2:])
     named = layers if layers is not None else model.moe_layers if model is not None else None

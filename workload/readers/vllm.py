@@ -64,13 +64,16 @@ def _read_statistics(lines: Sequence[tuple[int, Any]], path: Path, model: MoEMod
     if not counts:
         raise BadInput(f"{str(path)!r} holds no line of record_type {_STATS}", fix="record longer")
     array = np.stack(counts)
+    steps = [record.get("step") for _, record in lines if record["record_type"] == _STATS]
+    ordered = all(isinstance(step, int) for step in steps) and steps == sorted(set(steps))
     remark = idle_experts(array)
+    order = "in order of time" if ordered else "in the order of lines"
     return CountLoad(
         counts=array,
         layers=model.moe_layers,
         windows=tuple(windows),
         model=model.name,
-        source=f"vLLM load statistics, {path.name}, in order of time",
+        source=f"vLLM load statistics, {path.name}, {order}",
         remarks=(remark,) if remark else (),
     )
 

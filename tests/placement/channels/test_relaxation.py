@@ -13,7 +13,7 @@ from .test_bound_and_exact import brute_force
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("topology", [grid(2, 2), hub(4)], ids=str)
+@pytest.mark.parametrize("topology", [grid(2, 2), hub(4)], ids=["mesh", "hub"])
 @pytest.mark.parametrize("risk", [0.0, 1.0])
 def test_fixed_bound_is_below_every_placement_and_above_the_bound_of_single_steps(seed, topology, risk):
     tokens = random_tokens(seed, 3, 6, 5, 2, sigma=1.5)

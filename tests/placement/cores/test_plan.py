@@ -56,7 +56,7 @@ def test_a_plan_is_what_it_says(tmp_path, model, loads, settings):
     assert isinstance(read, CorePlan)
     assert read == document
     findings = verify(read, model, PLATFORM) + rescore(read, model, PLATFORM, *loads)
-    assert [finding.ok for finding in findings] == [True] * 10, findings
+    assert [finding.ok for finding in findings] == [True] * 11, findings
     assert read.platform.sites == (80 if settings.side == 2 else 20)
     # In every layer: rounds are the held-out time, and no fewer than the least.
     for entry in read.layers:
@@ -93,6 +93,25 @@ def test_what_a_check_finds(tmp_path, model, loads):
     assert set(faults(lambda d: d["totals"]["profile"].update(total_s=1.0))) == {"totals"}
     with pytest.raises(BadInput, match="settings"):
         faults(lambda d: d["settings"].update(mode="both"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda layer: layer["use"].update(occupancy=1.5), "use is 1.5"),
+        (lambda layer: layer.update(least_rounds=0.5), "least_rounds is 0.5"),
+        (lambda layer: layer["core_jobs"].__setitem__(2, 99.0), "core_jobs is 99"),
+        (lambda layer: layer["core_jobs"].pop(), "core_jobs: 19 numbers are recorded, 20 found"),
+    ],
+)
+def test_figures_that_the_placement_does_not_give(tmp_path, model, loads, change, said):
+    data = json.loads(planned(model, loads, Settings()).model_dump_json())
+    change(data["layers"][1])
+    (tmp_path / "plan.json").write_text(json.dumps(data))
+    found = rescore(read_plan(tmp_path / "plan.json"), model, PLATFORM, *loads)
+    (wrong,) = (finding for finding in found if not finding.ok)
+    assert wrong.check == "rounds"
+    assert f"layer 1 {said}" in wrong.detail
 
 
 def test_the_schema_knows_the_family():

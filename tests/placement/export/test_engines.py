@@ -358,6 +358,7 @@ def test_vllm_accepts(judge):
         ([[0, 1, 2, 0, 1, 2]] * 3, "m.json", "missing experts", "MoE layer 0 has no slot of expert 3"),
         ([[0, 1, 2, 3, 0]] * 3, "m.json", "divisibility", "5 slots do not divide among 2 ranks"),
         ("[]", "m.json", "keys", "neither a list of slots"),
+        ([[0, 1, 2, 3, 0, None]] * 3, "m.json", "slot axis", "MoE layer 0 holds None"),
     ],
 )
 def test_vllm_refuses(judge, content, name, check, detail):
@@ -486,6 +487,7 @@ def test_eplb_refuses(tmp_path, model, deployment, layout):
     assert judged(log2phy=good["log2phy"][:, :, ::-1])[0][0] == "inverse"
     assert judged(log2phy=good["log2phy"][:, :3])[0][0] == "inverse"
     assert judged(phy2log=good["phy2log"][:2])[0][0] == "layer axis"
+    assert ("slot axis", "there is no row of slots") in judged(phy2log=good["phy2log"][:0])
     with pytest.raises(BadInput, match="'logcnt' cannot be read"):
         judged(logcnt=np.array([{}], dtype=object))
 

@@ -132,6 +132,9 @@ def test_vllm_load_statistics(tmp_path, model):
     (tmp_path / "s.jsonl").write_text("\n".join(lines))
     load = read_recording([tmp_path / "s.jsonl"], model)
     assert load.windows == ("step 10", "step 20")
+    assert load.source.endswith("in order of time")
+    (tmp_path / "s.jsonl").write_text("\n".join(reversed(lines)))
+    assert read_recording([tmp_path / "s.jsonl"], model).source.endswith("in the order of lines")
     assert load.counts.tolist() == [[[1, 2, 8, 4], [7, 1, 3, 4]], [[0, 0, 0, 1], [0, 0, 0, 1]]]
 
 
