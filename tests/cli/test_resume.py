@@ -104,6 +104,8 @@ def test_backends_give_equal_plans(cli_process, plan_inputs, undisturbed, tmp_pa
         pytest.skip(f"the extra {backend} is not installed")
     command = ("plan", *plan_inputs, *BUDGET, "--jobs", 2, "-o", tmp_path / "plan.json", "--quiet")
     ended = cli_process(*command, "--backend", backend, cwd=tmp_path)
+    if backend == "ray" and "Failed to connect to GCS" in ended.err:
+        pytest.skip("Ray does not start within its own 60 s: the machine is too busy")
     assert ended.code == 0, ended.err
     assert read(tmp_path / "plan.json") == undisturbed
 
