@@ -34,6 +34,7 @@ def solvers(
         return
     columns = ("solver", "what it does", "traits", "options", "published in")
     show(table(columns, (_row(info) for info in known.values()), left=5, title=f"solvers of {family}"))
+    show(f"families: {', '.join(families())}")
 
 
 def _describe(info: SolverInfo) -> dict[str, Any]:

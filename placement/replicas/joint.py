@@ -37,13 +37,13 @@ def joint(control: Control[Decision]) -> Claim:
 
 
 def auto(control: Control[Decision]) -> Claim:
-    """Balance the mean load; anneal from there where more than that counts, or few slots may move."""
+    """Balance the mean load; anneal from there where that is not near the bound of all that counts."""
     problem = problem_of(control)
     joint_search(control)
     near = control.best_cost is not None and control.best_cost.objective_s <= control.floor.value_s * (
         1.0 + _TOLERANCE
     )
-    if problem.mean_decides and (near or problem.settings.max_moves is None):
+    if near or (problem.mean_decides and problem.settings.max_moves is None):
         return Claim(_conclude(control))
     from .annealing import annealing
 
