@@ -167,13 +167,13 @@ def _retrying(
 def _alone(
     task: Callable[[KeyT], ResultT], key: KeyT, where: Execution, engine: Engine, stop: threading.Event
 ) -> ResultT | Failure:
-    # Dask itself tries a task on several workers before it gives it up.
-    attempts = 1 if where.backend == "dask" else ATTEMPTS
-    for _ in range(attempts):
+    for _ in range(ATTEMPTS):
         try:
             return next(iter(_round(task, [key], where, engine, 1, stop)))
-        except _lost_worker(where):
-            continue
+        except _lost_worker(where) as error:
+            # Dask itself tries a task on several workers before it gives it up by this name.
+            if type(error).__name__ == "KilledWorker":
+                break
     return Failure("its worker was lost every time, also when it ran alone: it may need more memory")
 
 

@@ -134,9 +134,9 @@ def warnings_of(totals: Totals, layers: Sequence[LayerEntry], unseen: bool) -> I
     """Say what a reader of the scores must know; `unseen` tells whether anything was held out."""
     if totals.stop == Stop.INTERRUPTED.value:
         yield "interrupted: some layers hold the best placement found until then"
-    unsearched = sum(entry.iterations == 0 and entry.stop == Stop.TIME_LIMIT.value for entry in layers)
-    if unsearched:
-        yield f"in {unsearched} layers the budget ended before the search began: give it more time"
+    waiting = [e.layer for e in layers if e.iterations == 0 and e.stop == Stop.TIME_LIMIT.value]
+    if waiting:
+        yield f"the budget ended before the search began, raise it with --budget: layers {waiting}"
     if not unseen or totals.held_out is None:
         yield "nothing was held out: the scores say nothing about traffic that the planner did not see"
         return
