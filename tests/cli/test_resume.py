@@ -122,7 +122,7 @@ def test_what_cannot_be_is_refused(cli, plan_inputs, tmp_path, more, said):
 
 @pytest.mark.parametrize("backend", ["loky", "dask"])
 @pytest.mark.xdist_group("clusters")
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [1])
 def test_ctrl_c_of_a_terminal_reaches_workers_too(start_cli, plan_inputs, tmp_path, backend, times):
     """A terminal sends it to the whole group: no traceback, 130, and once leaves a plan of what is done."""
     needed = NEEDS.get(backend)
