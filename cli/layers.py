@@ -4,25 +4,84 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..common.checkpoint import WorkFolder, open_work
 from ..common.errors import MoeplanError, NothingFound
 from ..common.execution import Failure, run_tasks
 from .console import note, warn
-from .planning import UNPLANNED
+from .planning import UNPLANNED, deliver, progress
+from .signals import keep_best_on_signals
 
 if TYPE_CHECKING:
-    from ..placement.plan import LayerEntry
+    from ..placement.plan import LayerEntry, PlanFile
     from .planning import Request
+    from .traffic import Traffic
 
 EntryT = TypeVar("EntryT", bound="LayerEntry")
+PlanT = TypeVar("PlanT", bound="PlanFile")
+TaskT = TypeVar("TaskT")
 
 #: A layer's task: plans it and returns its entry of the plan file.
 Task = Callable[[int], EntryT]
+
+
+@dataclass(frozen=True)
+class Family(Generic[TaskT, EntryT, PlanT]):
+    """How a family plans layer by layer: its task, the entry that a planned layer becomes, and its plan."""
+
+    name: str
+    task: Callable[..., TaskT]
+    planned_entry: Callable[[TaskT, int], EntryT]
+    entry: type[EntryT]
+    assemble: Callable[..., PlanT]
+
+
+def plan_by_layers(
+    family: Family[TaskT, EntryT, PlanT],
+    request: Request,
+    settings: object,
+    traffic: Traffic | None = None,
+    refuse: Callable[[TaskT], object] = lambda task: None,
+) -> PlanT:
+    """Plan, write plan and report; the first Ctrl-C writes the best found until then.
+
+    `refuse` raises what makes planning impossible before the work begins.
+    """
+    model, steps = request.needed_model(), traffic or request.traffic()
+    layers = steps.layers(request.layers)
+
+    def task(stop: threading.Event | None) -> TaskT:
+        return family.task(
+            model, request.platform, steps.profile, steps.held_out, request.search, settings, stop
+        )
+
+    refuse(task(None))
+    begun = time.perf_counter()
+    inputs = request.inputs(family.name, settings, steps.profile, steps.held_out)
+    with keep_best_on_signals() as interrupt:
+        with progress(len(layers), visible=not request.quiet) as on_layer:
+            entries = run_layers(
+                request, layers, lambda stop: partial(family.planned_entry, task(stop)), family.entry,
+                inputs, interrupt, on_layer,
+            )  # fmt: skip
+        document = family.assemble(
+            task(None),
+            entries,
+            source=steps.sources,
+            split=steps.split,
+            elapsed_s=time.perf_counter() - begun,
+            remarks=missing_layers(layers, entries),
+        )
+        deliver(document, request)
+    finish_work(request, layers, entries)
+    return document
 
 
 def run_layers(

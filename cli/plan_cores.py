@@ -3,54 +3,23 @@
 from __future__ import annotations
 
 import math
-import threading
-import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .layers import finish_work, missing_layers, run_layers
-from .planning import Request, deliver, progress
-from .signals import keep_best_on_signals
+from .layers import Family, plan_by_layers
 
 if TYPE_CHECKING:
     from ..placement.cores.document import CorePlan
     from ..placement.cores.problem import Settings
-    from .traffic import Traffic
+    from .planning import Request
 
 
-def plan_cores_of(request: Request, settings: Settings, traffic: Traffic | None = None) -> CorePlan:
+def plan_cores_of(request: Request, settings: Settings) -> CorePlan:
     """Plan, write plan and report; the first Ctrl-C writes the best found until then."""
     from ..placement.cores.document import CoreLayer, assemble, planned_entry
-    from ..placement.cores.planning import LayerTask
+    from ..placement.cores.planning import CoreTask
 
-    model, steps = request.needed_model(), traffic or request.traffic()
-    layers = steps.layers(request.layers)
-
-    def task(stop: threading.Event | None) -> LayerTask:
-        return LayerTask(
-            model, request.platform, steps.profile, steps.held_out, request.search, settings, stop
-        )
-
-    _ = task(None).layout  # refuses what cannot be before the work begins
-    begun = time.perf_counter()
-    inputs = request.inputs("cores", settings, steps.profile, steps.held_out)
-    with keep_best_on_signals() as interrupt:
-        with progress(len(layers), visible=not request.quiet) as on_layer:
-            entries = run_layers(
-                request, layers, lambda stop: partial(planned_entry, task(stop)), CoreLayer, inputs,
-                interrupt, on_layer,
-            )  # fmt: skip
-        document = assemble(
-            task(None),
-            entries,
-            source=steps.sources,
-            split=steps.split,
-            elapsed_s=time.perf_counter() - begun,
-            remarks=missing_layers(layers, entries),
-        )
-        deliver(document, request)
-    finish_work(request, layers, entries)
-    return document
+    family = Family("cores", CoreTask, planned_entry, CoreLayer, assemble)
+    return plan_by_layers(family, request, settings, refuse=lambda task: task.layout)
 
 
 def core_answer(document: CorePlan) -> dict[str, Any]:

@@ -6,12 +6,17 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..common.errors import NothingFound
 from .problem import DecisionT, Problem
 from .result import Budget, Result, Stop
 from .solve import solve
+
+if TYPE_CHECKING:
+    from ..hardware.platform import Platform
+    from ..workload.load import Load
+    from ..workload.model import MoEModel
 
 #: What a published heuristic may take on one layer.
 BASELINE_BUDGET = Budget(time_s=60.0)
@@ -41,6 +46,22 @@ class Search:
     budget: Budget = Budget()  # noqa: RUF009 - frozen, hence no shared state
     seed: int = 0
     options: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTask:
+    """What it takes to plan a layer. A family's task is called with the absolute id and returns the plan.
+
+    Without `interrupt` it can go to another process.
+    """
+
+    model: MoEModel
+    platform: Platform
+    profile: Load
+    held_out: Load | None
+    search: Search
+    settings: Any
+    interrupt: threading.Event | None = None
 
 
 def search_layer(

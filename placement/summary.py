@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from .plan import BaselineEntry, LayerEntry, Link, Machine, ModelEntry, Point, Scores, Split, TrafficEntry
-from .planning import Planned, Search
+from .planning import LayerTask, Planned, Search
 from .problem import Cost
 from .result import Progress, Result, Stop
 
@@ -31,6 +31,40 @@ def search_fields(search: Search) -> dict[str, Any]:
         "budget": {"time_s": budget.time_s, "iterations": budget.iterations, "gap": budget.gap},
         "options": dict(search.options or {}),
         "versions": {name: metadata.version(name) for name in _LIBRARIES},
+    }
+
+
+def plan_fields(
+    task: LayerTask,
+    totals: Totals,
+    layers: Sequence[LayerEntry],
+    *,
+    source: tuple[str, str],
+    split: tuple[Split, float],
+    elapsed_s: float,
+    remarks: tuple[str, ...],
+) -> dict[str, Any]:
+    """Return the fields of `PlanFile` but the machine, of a plan whose layers `task` planned.
+
+    `source` says where profile and held-out steps come from, `split` how one source was split into both;
+    `remarks` are further warnings.
+    """
+    profile, held_out = task.profile, task.held_out
+    notes = ((name, load) for name, load in (("profile", profile), ("held-out steps", held_out)) if load)
+    return {
+        **search_fields(task.search),
+        "settings": vars(task.settings),
+        "model": model_entry(task.model),
+        "profile": traffic_entry(profile, source[0], split),
+        "held_out": traffic_entry(held_out, source[1], split) if held_out else None,
+        "totals": totals,
+        "layers": tuple(layers),
+        "warnings": (
+            *remarks,
+            *(f"{name}: {load.note}" for name, load in notes if load.repeated),
+            *warnings_of(totals, layers, held_out is not None),
+        ),
+        "elapsed_s": elapsed_s,
     }
 
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .problem import SAME_COST, Cost
+from ..common.errors import BadInput, MoeplanError
+from .problem import SAME_COST, Cost, Problem
 from .result import Stop
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from ..hardware.platform import Platform
+    from ..workload.load import Load
     from ..workload.model import MoEModel
     from .plan import BaselineEntry, PlanFile, Scores
+
+SettingsT = TypeVar("SettingsT", bound="DataclassInstance")
 
 _SHOWN = 3
 
@@ -41,6 +48,67 @@ def verify_model(plan: PlanFile, model: MoEModel | None) -> Finding:
     if model is None:
         return Finding("model", None, f"{plan.model.name!r} is no preset: name its file with --model")
     return finding("model", _model_faults(plan, model), f"{model.name}, as planned")
+
+
+def verify_platform(plan: PlanFile, platform: Platform | None, faults: Iterable[str]) -> Finding:
+    """Check that the machine is still the one that was planned; `faults` says in what a known one differs."""
+    if platform is None:
+        detail = f"{plan.platform.name!r} is no preset: name its file with --platform"
+        return Finding("platform", None, detail)
+    return finding("platform", faults, f"{platform.name}, as planned")
+
+
+def same_steps(plan: PlanFile, profile_steps: Load, held_out_steps: Load | None) -> list[Finding]:
+    """Check that replayed steps are those that the plan was made and measured on."""
+    pairs = [("profile steps", plan.profile, profile_steps)]
+    if plan.held_out is not None and held_out_steps is not None:
+        pairs.append(("held-out steps", plan.held_out, held_out_steps))
+    return [
+        Finding(check, True, "the trace gives the steps that were planned on")
+        if planned.fingerprint == replayed.fingerprint
+        else Finding(check, False, "the trace gives other steps than those that were planned on")
+        for check, planned, replayed in pairs
+    ]
+
+
+def verify_costs(
+    plan: PlanFile, problems: Mapping[int, Problem[Any]], placed: Mapping[int, Any]
+) -> list[Finding]:
+    """Score every layer's decision again, on profile and held-out steps; compare with what is recorded."""
+    profile, held_out = [], []
+    for entry in plan.layers:
+        problem, decision = problems[entry.layer], placed[entry.layer]
+        profile.append((entry.layer, entry.profile, problem.evaluate(decision)))
+        if entry.held_out is not None and problem.held_out is not None:
+            held_out.append((entry.layer, entry.held_out, problem.held_out.evaluate(decision)))
+    as_recorded = "every layer scores as recorded"
+    findings = [finding("profile scores", score_faults(profile), as_recorded)]
+    if held_out:
+        findings.append(finding("held-out scores", score_faults(held_out), as_recorded))
+    return findings
+
+
+def settings_of(plan: PlanFile, kind: type[SettingsT]) -> SettingsT:
+    """Rebuild the settings of a plan. Raises BadInput where they are not those of its family."""
+    known = {field.name for field in fields(kind)}
+    if set(plan.settings) != known:
+        raise BadInput(
+            f"the plan's settings are not those of {plan.family}",
+            where="settings",
+            allowed=", ".join(sorted(known)),
+        )
+    given: dict[str, Any] = dict(plan.settings)
+    try:
+        return kind(**given)
+    except (MoeplanError, TypeError) as error:
+        raise BadInput(f"the plan's settings cannot be used: {error}", where="settings") from error
+
+
+def layer_id_faults(plan: PlanFile) -> Iterator[str]:
+    """Say where layer ids repeat or fall."""
+    ids = [entry.layer for entry in plan.layers]
+    if ids != sorted(set(ids)):
+        yield f"layer ids are not distinct and ascending: {ids}"
 
 
 def finding(check: str, faults: Iterable[str], fine: str) -> Finding:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..placement.search.jit import kernel
+from ..common.jit import kernel
 
 
 class Placed(NamedTuple):

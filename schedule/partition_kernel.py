@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..placement.search.jit import kernel
+from ..common.jit import kernel
 
 
 @kernel

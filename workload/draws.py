@@ -6,26 +6,18 @@ not on how rows are cut into blocks or shared among threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Final
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
+
+from ..common.jit import kernel
 
 LANES: Final = 16
 
-KernelT = TypeVar("KernelT", bound=Callable[..., Any])
 
-
-def _compiled(function: KernelT) -> KernelT:
-    try:
-        return cast(KernelT, njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # numba found no folder for its cache
-        return cast(KernelT, njit(nogil=True)(function))
-
-
-@_compiled
+@kernel
 def _uniform(key: int, counter: int) -> float:
     """A number in [0, 1) with 53 bits: splitmix64 (Steele et al. 2014) of key and counter."""
     z = uint64(key) + (uint64(counter) + uint64(1)) * uint64(0x9E3779B97F4A7C15)
@@ -34,7 +26,7 @@ def _uniform(key: int, counter: int) -> float:
     return ((z ^ (z >> uint64(31))) >> uint64(11)) * (1.0 / 9007199254740992.0)  # type: ignore[no-any-return]
 
 
-@_compiled
+@kernel
 def _pick(odds: NDArray[np.float32], lanes: NDArray[np.float32], uniform: float) -> int:
     """An expert, with probability proportional to its odds [E]; `lanes` are their sums."""
     total = 0.0
@@ -57,7 +49,7 @@ def _pick(odds: NDArray[np.float32], lanes: NDArray[np.float32], uniform: float)
     return chosen
 
 
-@_compiled
+@kernel
 def draw_without_replacement(
     by_step: NDArray[np.float32],
     step: NDArray[np.int64],

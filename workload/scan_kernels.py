@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-KernelT = TypeVar("KernelT", bound=Callable[..., Any])
+from ..common.jit import kernel
 
 
-def _compiled(function: KernelT) -> KernelT:
-    try:
-        return cast(KernelT, njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # numba found no folder for its cache
-        return cast(KernelT, njit(nogil=True)(function))
-
-
-@_compiled
+@kernel
 def _named(codes: NDArray[Any], dropped: int, seen: NDArray[np.int64], token: int) -> int:
     """How many of codes [K] the token names as well."""
     found = 0
@@ -30,7 +21,7 @@ def _named(codes: NDArray[Any], dropped: int, seen: NDArray[np.int64], token: in
     return found
 
 
-@_compiled
+@kernel
 def count_layer(
     codes: NDArray[Any],
     dropped: int,

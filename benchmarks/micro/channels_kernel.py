@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ...common.jit import kernel
 from ...placement.channels.anneal_kernel import propose, shift_noc
 from ...placement.channels.kernels import State, fill
 from ...placement.channels.tables import Tables
-from ...placement.search.jit import kernel
 
 
 @kernel

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel, kernel_without_nan
+from ...common.jit import kernel, kernel_without_nan
 from ..search.random import below, uniform
 from .kernels import BLOCK, State, noc_steps, place, update_block
 from .tables import Tables

@@ -16,13 +16,10 @@ from ..summary import (
     baseline_fields,
     layer_fields,
     machine_entry,
-    model_entry,
-    search_fields,
+    plan_fields,
     total_fields,
-    traffic_entry,
-    warnings_of,
 )
-from .planning import LayerPlan, LayerTask
+from .planning import ChannelTask, LayerPlan
 from .problem import ChannelProblem, Decision, Settings, layer_capacity_bytes
 
 if TYPE_CHECKING:
@@ -87,7 +84,7 @@ def plan_file(
     `source` says where profile and held-out steps come from, `split` how one source was split into both.
     """
     return assemble(
-        LayerTask(model, platform, profile, held_out, search, settings),
+        ChannelTask(model, platform, profile, held_out, search, settings),
         [layer_entry(plan) for plan in plans],
         source=source,
         split=split,
@@ -95,13 +92,13 @@ def plan_file(
     )
 
 
-def planned_entry(task: LayerTask, layer: int) -> ChannelLayer:
+def planned_entry(task: ChannelTask, layer: int) -> ChannelLayer:
     """Plan a layer and return its entry, which travels and is kept more easily than the plan."""
     return layer_entry(task(layer))
 
 
 def assemble(
-    task: LayerTask,
+    task: ChannelTask,
     layers: Sequence[ChannelLayer],
     *,
     source: tuple[str, str],
@@ -111,24 +108,11 @@ def assemble(
 ) -> ChannelPlan:
     """Put entries of layers, planned by `task`, together; `remarks` are further warnings."""
     totals = _totals(layers)
-    profile, held_out = task.profile, task.held_out
-    notes = ((name, load) for name, load in (("profile", profile), ("held-out steps", held_out)) if load)
-    return ChannelPlan(
-        **search_fields(task.search),
-        settings=vars(task.settings),
-        model=model_entry(task.model),
-        platform=machine_entry(task.platform, layer_capacity_bytes(task.model, task.platform)),
-        profile=traffic_entry(profile, source[0], split),
-        held_out=traffic_entry(held_out, source[1], split) if held_out else None,
-        totals=totals,
-        layers=tuple(layers),
-        warnings=(
-            *remarks,
-            *(f"{name}: {load.note}" for name, load in notes if load.repeated),
-            *warnings_of(totals, layers, held_out is not None),
-        ),
-        elapsed_s=elapsed_s,
+    fields = plan_fields(
+        task, totals, layers, source=source, split=split, elapsed_s=elapsed_s, remarks=remarks
     )
+    capacity_bytes = layer_capacity_bytes(task.model, task.platform)
+    return ChannelPlan(platform=machine_entry(task.platform, capacity_bytes), **fields)
 
 
 def decisions(plan: ChannelPlan, problems: Mapping[int, ChannelProblem]) -> dict[int, Decision]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel
+from ...common.jit import kernel
 from .anneal_kernel import objective
 from .kernels import DRAM, State, fill
 from .tables import Tables

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...common.errors import MissingLibrary
 from ..control import Claim, Control
 from ..problem import Bound
 from ..result import Stop
+from ..search.cbc import CbcRun, run_cbc
 from .linear import LinearPart, linear_part
 from .problem import ChannelProblem, Decision, problem_of
 
@@ -31,8 +28,6 @@ def ilp(control: Control[Decision]) -> Claim:
     its time limit, unless it comes from the terminal, which CBC hears too. Options: `step_clusters`. Raises
     MissingLibrary where the bundled CBC does not run on this machine.
     """
-    import pulp
-
     problem = problem_of(control)
     part = linear_part(problem, control.options.get("step_clusters"), control.seed)
     model, x = _model(problem, part)
@@ -41,31 +36,8 @@ def ilp(control: Control[Decision]) -> Claim:
     if control.best is not None:
         for (e, g), variable in x.items():
             variable.setInitialValue(int(control.best.group_of[e] == g))
-    with tempfile.TemporaryDirectory(prefix="moeplan-") as folder:
-        log = Path(folder) / "cbc.log"
-        seconds = control.seconds_left()
-        cbc = pulp.PULP_CBC_CMD(
-            msg=False,
-            threads=1,
-            timeLimit=None if seconds is None else max(seconds, 0.01),
-            maxNodes=control.iterations_left(),
-            warmStart=control.best is not None,
-            logPath=str(log),
-            options=[f"randomCbcSeed {control.seed % 2**31}", "timeMode elapsed"],
-        )
-        cbc.tmpDir = folder
-        if not cbc.available():
-            raise MissingLibrary(
-                "the CBC solver that PuLP bundles does not run here", fix="use the solver cpsat"
-            )
-        try:
-            model.solve(cbc)
-        except pulp.PulpError:
-            if control.interrupt.is_set():  # CBC heard the same Ctrl-C, and ended without an answer
-                return Claim(Stop.INTERRUPTED)
-            raise
-        text = log.read_text() if log.exists() else ""
-    return _conclude(control, model, x, text)
+    run = run_cbc(model, control, warm=control.best is not None)
+    return Claim(Stop.INTERRUPTED) if run is None else _conclude(control, model, run, x)
 
 
 def _model(problem: ChannelProblem, part: LinearPart) -> tuple[Any, _Variables]:
@@ -97,22 +69,20 @@ def _model(problem: ChannelProblem, part: LinearPart) -> tuple[Any, _Variables]:
     return model, x
 
 
-def _conclude(control: Control[Decision], model: Any, x: _Variables, log: str) -> Claim:
+def _conclude(control: Control[Decision], model: Any, run: CbcRun, x: _Variables) -> Claim:
     import pulp
 
-    nodes = re.search(r"Enumerated nodes:\s+(\d+)", log)
-    control.iterations += max(1, int(nodes.group(1))) if nodes else 1
     if model.status == pulp.LpStatusInfeasible:
         return Claim(Stop.INFEASIBLE)
-    solved = model.sol_status == pulp.LpSolutionOptimal and "Optimal solution found" in log
-    if model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+    if run.answered:
         decision = _read(problem_of(control), x)
         # CBC keeps memory to 1e-6 only; what it rounds over the limit is not offered.
         if problem_of(control).check(decision) is None:
             control.offer(decision)
-    value = float(pulp.value(model.objective)) if solved else _dual_bound(log)
-    bound = Bound(max(0.0, value * (1.0 - _TOLERANCE)) * _UNIT_S, "integer program (CBC) of the linear part")
-    if solved:
+    bound = Bound(
+        max(0.0, run.bound * (1.0 - _TOLERANCE)) * _UNIT_S, "integer program (CBC) of the linear part"
+    )
+    if run.solved:
         return Claim(Stop.CONVERGED, bound)
     return Claim(control.should_stop() or Stop.TIME_LIMIT, bound)
 
@@ -122,11 +92,3 @@ def _read(problem: ChannelProblem, x: _Variables) -> Decision:
     for place, variable in x.items():
         value[place] = variable.varValue or 0.0
     return Decision(value.argmax(axis=1).astype(np.int32))
-
-
-def _dual_bound(log: str) -> float:
-    """CBC's proven bound when it stopped early: PuLP does not hand it on, the log has it."""
-    found = re.search(r"^Lower bound:\s+([-+.\deE]+)", log, re.M) or re.search(
-        r"Continuous objective value is ([-+.\deE]+)", log
-    )
-    return float(found.group(1)) if found else 0.0

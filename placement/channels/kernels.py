@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel, kernel_without_nan
+from ...common.jit import kernel, kernel_without_nan
 from .tables import Tables
 
 #: Columns of the per-step parts, in seconds.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..planning import BASELINE_BUDGET, Planned, Search, in_order, search_layer
+from ..planning import BASELINE_BUDGET, LayerTask, Planned, Search, in_order, search_layer
 from ..solve import solve
 from .problem import ChannelProblem, Decision, Settings, channel_problem
 
@@ -35,16 +35,10 @@ class LayerPlan(Planned[Decision]):
 
 
 @dataclass(frozen=True, eq=False)
-class LayerTask:
-    """Plans one layer when called with its absolute id. Without `interrupt` it can go to another process."""
+class ChannelTask(LayerTask):
+    """Plans one layer when called with its absolute id."""
 
-    model: MoEModel
-    platform: Platform
-    profile: Load
-    held_out: Load | None
-    search: Search
     settings: Settings
-    interrupt: threading.Event | None = None
 
     def __call__(self, layer: int) -> LayerPlan:
         """Plan the layer; see `plan_channels`."""
@@ -89,7 +83,7 @@ def plan_channels(
     best they have and layers not yet begun get their best baseline. Raises NothingFound where a layer has
     no feasible placement within the budget, and whatever `channel_problem` and `solve` raise.
     """
-    task = LayerTask(
+    task = ChannelTask(
         model, platform, profile, held_out, search or Search(), settings or Settings(), interrupt
     )
     plans = []

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...common.errors import BadInput, MoeplanError
 from ..problem import SAME_COST
 from ..verify import (
     Finding,
     figure_faults,
     finding,
+    layer_id_faults,
     named_differences,
-    score_faults,
+    same_steps,
+    settings_of,
+    verify_costs,
     verify_model,
+    verify_platform,
     verify_scores,
 )
+from .problem import Settings
 
 if TYPE_CHECKING:
     from ...hardware.platform import Platform
     from ...workload.load import Load
     from ...workload.model import MoEModel
     from .document import ChannelPlan
-    from .problem import Settings
 
 
 def verify(plan: ChannelPlan, model: MoEModel | None, platform: Platform | None) -> list[Finding]:
@@ -34,12 +36,8 @@ def verify(plan: ChannelPlan, model: MoEModel | None, platform: Platform | None)
         ),
         *verify_scores(plan),
         verify_model(plan, model),
+        verify_platform(plan, platform, _platform_faults(plan, platform) if platform else ()),
     ]
-    if platform is None:
-        detail = f"{plan.platform.name!r} is no preset: name its file with --platform"
-        findings.append(Finding("platform", None, detail))
-    else:
-        findings.append(finding("platform", _platform_faults(plan, platform), f"{platform.name}, as planned"))
     if model is not None and platform is not None:
         faults = _group_faults(plan, model, platform)
         findings.append(finding("groups", faults, "every expert is on a valid channel group"))
@@ -56,19 +54,17 @@ def rescore(
     from .document import decisions
     from .problem import channel_problem
 
-    findings = [_same_steps("profile steps", plan.profile.fingerprint, profile_steps.fingerprint)]
-    if plan.held_out and held_out_steps:
-        findings.append(_same_steps("held-out steps", plan.held_out.fingerprint, held_out_steps.fingerprint))
-    if not all(finding.ok for finding in findings):
+    findings = same_steps(plan, profile_steps, held_out_steps)
+    if not all(each.ok for each in findings):
         return findings
+    settings = settings_of(plan, Settings)
     problems = {
         entry.layer: channel_problem(
-            model, platform, profile_steps, entry.layer, held_out=held_out_steps, settings=_settings(plan)
+            model, platform, profile_steps, entry.layer, held_out=held_out_steps, settings=settings
         )
         for entry in plan.layers
     }
     placed = decisions(plan, problems)
-    profile, held_out = [], []
     faults: list[str] = []
     for entry in plan.layers:
         problem, decision = problems[entry.layer], placed[entry.layer]
@@ -79,20 +75,12 @@ def rescore(
                 problem.held_out.site_load_s(decision).tolist(),
             )
         faults += figure_faults(entry.layer, loads)
-        profile.append((entry.layer, entry.profile, problem.evaluate(decision)))
-        if entry.held_out is not None and problem.held_out is not None:
-            held_out.append((entry.layer, entry.held_out, problem.held_out.evaluate(decision)))
-    findings.append(finding("profile scores", score_faults(profile), "every layer scores as recorded"))
-    findings.append(finding("site loads", faults, "every site is as loaded as recorded"))
-    if held_out:
-        findings.append(finding("held-out scores", score_faults(held_out), "every layer scores as recorded"))
-    return findings
+    scores, *unseen = verify_costs(plan, problems, placed)
+    return [*findings, scores, finding("site loads", faults, "every site is as loaded as recorded"), *unseen]
 
 
 def _placement_faults(plan: ChannelPlan) -> Iterator[str]:
-    ids = [entry.layer for entry in plan.layers]
-    if ids != sorted(set(ids)):
-        yield f"layer ids are not distinct and ascending: {ids}"
+    yield from layer_id_faults(plan)
     for entry in plan.layers:
         if len(entry.experts) != plan.model.experts:
             yield f"layer {entry.layer} places {len(entry.experts)} of {plan.model.experts} experts"
@@ -137,26 +125,3 @@ def _group_faults(plan: ChannelPlan, model: MoEModel, platform: Platform) -> Ite
         for expert, place in enumerate(entry.experts):
             if groups.find(place.sites) is None:
                 yield f"layer {entry.layer}, expert {expert}: {list(place.sites)} is no channel group"
-
-
-def _same_steps(check: str, planned: str, replayed: str) -> Finding:
-    if planned == replayed:
-        return Finding(check, True, "the trace gives the steps that were planned on")
-    return Finding(check, False, "the trace gives other steps than those that were planned on")
-
-
-def _settings(plan: ChannelPlan) -> Settings:
-    from .problem import Settings
-
-    known = {field.name for field in fields(Settings)}
-    if set(plan.settings) != known:
-        raise BadInput(
-            "the plan's settings are not those of channels",
-            where="settings",
-            allowed=", ".join(sorted(known)),
-        )
-    given: dict[str, Any] = dict(plan.settings)
-    try:
-        return Settings(**given)
-    except (MoeplanError, TypeError) as error:
-        raise BadInput(f"the plan's settings cannot be used: {error}", where="settings") from error

@@ -16,14 +16,11 @@ from ..summary import (
     baseline_fields,
     layer_fields,
     machine_entry,
-    model_entry,
-    search_fields,
+    plan_fields,
     total_fields,
-    traffic_entry,
-    warnings_of,
 )
 from .layout import expert_bytes, with_side
-from .planning import LayerPlan, LayerTask
+from .planning import CoreTask, LayerPlan
 from .problem import CoreProblem, Decision, Settings
 
 if TYPE_CHECKING:
@@ -98,7 +95,7 @@ def plan_file(
     `source` says where profile and held-out steps come from, `split` how one source was split into both.
     """
     return assemble(
-        LayerTask(model, platform, profile, held_out, search, settings),
+        CoreTask(model, platform, profile, held_out, search, settings),
         [layer_entry(plan) for plan in plans],
         source=source,
         split=split,
@@ -106,13 +103,13 @@ def plan_file(
     )
 
 
-def planned_entry(task: LayerTask, layer: int) -> CoreLayer:
+def planned_entry(task: CoreTask, layer: int) -> CoreLayer:
     """Plan a layer and return its entry, which travels and is kept more easily than the plan."""
     return layer_entry(task(layer))
 
 
 def assemble(
-    task: LayerTask,
+    task: CoreTask,
     layers: Sequence[CoreLayer],
     *,
     source: tuple[str, str],
@@ -122,24 +119,10 @@ def assemble(
 ) -> CorePlan:
     """Put entries of layers, planned by `task`, together; `remarks` are further warnings."""
     totals = Totals(**total_fields(layers))
-    profile, held_out = task.profile, task.held_out
-    notes = ((name, load) for name, load in (("profile", profile), ("held-out steps", held_out)) if load)
-    return CorePlan(
-        **search_fields(task.search),
-        settings=vars(task.settings),
-        model=model_entry(task.model),
-        platform=_die(task),
-        profile=traffic_entry(profile, source[0], split),
-        held_out=traffic_entry(held_out, source[1], split) if held_out else None,
-        totals=totals,
-        layers=tuple(layers),
-        warnings=(
-            *remarks,
-            *(f"{name}: {load.note}" for name, load in notes if load.repeated),
-            *warnings_of(totals, layers, held_out is not None),
-        ),
-        elapsed_s=elapsed_s,
+    fields = plan_fields(
+        task, totals, layers, source=source, split=split, elapsed_s=elapsed_s, remarks=remarks
     )
+    return CorePlan(platform=_die(task), **fields)
 
 
 def decisions(plan: CorePlan, problems: Mapping[int, CoreProblem]) -> dict[int, Decision]:
@@ -194,7 +177,7 @@ def _use(cascade: Cascade) -> Utilisation:
     )
 
 
-def _die(task: LayerTask) -> CoreDie:
+def _die(task: CoreTask) -> CoreDie:
     layout = task.layout
     shard_bytes = expert_bytes(task.model) / layout.shards
     machine = machine_entry(with_side(task.platform, task.settings.side), layout.core_experts * shard_bytes)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...common.errors import MissingLibrary
 from ..control import Claim, Control
 from ..result import Stop
+from ..search.cbc import CbcRun, run_cbc
 from .doubtful import Doubtful, doubtful
 from .problem import CoreProblem, Decision, problem_of
 
@@ -28,8 +25,6 @@ def ilp(control: Control[Decision]) -> Claim:
     its time limit, unless it comes from the terminal, which CBC hears too. Options: `steps`. Raises
     MissingLibrary where the bundled CBC does not run on this machine.
     """
-    import pulp
-
     problem = problem_of(control)
     part = doubtful(control)
     model, x = _model(problem, part)
@@ -37,31 +32,8 @@ def ilp(control: Control[Decision]) -> Claim:
         return Claim(stop)
     for (e, p), variable in x.items():
         variable.setInitialValue(int(part.known[e] == p))
-    with tempfile.TemporaryDirectory(prefix="moeplan-") as folder:
-        log = Path(folder) / "cbc.log"
-        seconds = control.seconds_left()
-        cbc = pulp.PULP_CBC_CMD(
-            msg=False,
-            threads=1,
-            timeLimit=None if seconds is None else max(seconds, 0.01),
-            maxNodes=control.iterations_left(),
-            warmStart=True,
-            logPath=str(log),
-            options=[f"randomCbcSeed {control.seed % 2**31}", "timeMode elapsed"],
-        )
-        cbc.tmpDir = folder
-        if not cbc.available():
-            raise MissingLibrary(
-                "the CBC solver that PuLP bundles does not run here", fix="use the solver cpsat"
-            )
-        try:
-            model.solve(cbc)
-        except pulp.PulpError:
-            if control.interrupt.is_set():  # CBC heard the same Ctrl-C, and ended without an answer
-                return Claim(Stop.INTERRUPTED)
-            raise
-        text = log.read_text() if log.exists() else ""
-    return _conclude(control, part, model, x, text)
+    run = run_cbc(model, control, warm=True)
+    return Claim(Stop.INTERRUPTED) if run is None else _conclude(control, part, run, x)
 
 
 def _model(problem: CoreProblem, part: Doubtful) -> tuple[Any, _Variables]:
@@ -97,14 +69,9 @@ def _model(problem: CoreProblem, part: Doubtful) -> tuple[Any, _Variables]:
     return model, x
 
 
-def _conclude(control: Control[Decision], part: Doubtful, model: Any, x: _Variables, log: str) -> Claim:
-    import pulp
-
+def _conclude(control: Control[Decision], part: Doubtful, run: CbcRun, x: _Variables) -> Claim:
     problem = problem_of(control)
-    nodes = re.search(r"Enumerated nodes:\s+(\d+)", log)
-    control.iterations += max(1, int(nodes.group(1))) if nodes else 1
-    solved = model.sol_status == pulp.LpSolutionOptimal and "Optimal solution found" in log
-    if model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+    if run.answered:
         value = np.zeros((problem.experts, problem.layout.places))
         for place, variable in x.items():
             value[place] = variable.varValue or 0.0
@@ -112,17 +79,8 @@ def _conclude(control: Control[Decision], part: Doubtful, model: Any, x: _Variab
         # CBC keeps constraints to 1e-6 only; what it rounds over the limit is not offered.
         if problem.check(decision) is None:
             control.offer(decision)
-    value_bound = float(pulp.value(model.objective)) if solved else _dual_bound(log)
-    whole = max(float(part.least.sum()), float(np.ceil(value_bound - len(part.least) * _TOLERANCE)))
+    whole = max(float(part.least.sum()), float(np.ceil(run.bound - len(part.least) * _TOLERANCE)))
     bound = part.bound(whole, problem.layout.round_s, "integer program (CBC) on the doubtful steps")
-    if solved:
+    if run.solved:
         return Claim(Stop.CONVERGED, bound)
     return Claim(control.should_stop() or Stop.TIME_LIMIT, bound)
-
-
-def _dual_bound(log: str) -> float:
-    """CBC's proven bound when it stopped early: PuLP does not hand it on, the log has it."""
-    found = re.search(r"^Lower bound:\s+([-+.\deE]+)", log, re.M) or re.search(
-        r"Continuous objective value is ([-+.\deE]+)", log
-    )
-    return float(found.group(1)) if found else 0.0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel, kernel_without_nan
+from ...common.jit import kernel, kernel_without_nan
 from ..search.random import below, uniform
 
 #: Places under one entry of `State.block`, so that a move looks at few rows to find the busiest place.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..planning import Planned, Search, in_order, search_layer
+from ..planning import LayerTask, Planned, Search, in_order, search_layer
 from .layout import Layout, platform_layout, with_side
 from .problem import CoreProblem, Decision, Settings, core_problem
 
@@ -25,16 +25,10 @@ class LayerPlan(Planned[Decision]):
 
 
 @dataclass(frozen=True, eq=False)
-class LayerTask:
-    """Plans one layer when called with its absolute id. Without `interrupt` it can go to another process."""
+class CoreTask(LayerTask):
+    """Plans one layer when called with its absolute id."""
 
-    model: MoEModel
-    platform: Platform
-    profile: Load
-    held_out: Load | None
-    search: Search
     settings: Settings
-    interrupt: threading.Event | None = None
 
     @property
     def layout(self) -> Layout:
@@ -72,9 +66,7 @@ def plan_cores(
     best they have and layers not yet begun get their best baseline. Raises BadInput, UsageError and
     ProvenInfeasible where model, platform, settings and load do not belong together.
     """
-    task = LayerTask(
-        model, platform, profile, held_out, search or Search(), settings or Settings(), interrupt
-    )
+    task = CoreTask(model, platform, profile, held_out, search or Search(), settings or Settings(), interrupt)
     plans = []
     for done in in_order(task, profile.layers if layers is None else layers, jobs):
         plans.append(done)

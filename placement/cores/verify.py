@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...common.errors import BadInput, MoeplanError
+from ...common.errors import MoeplanError
 from ..verify import (
     Finding,
     figure_faults,
     finding,
+    layer_id_faults,
     named_differences,
-    score_faults,
+    same_steps,
+    settings_of,
+    verify_costs,
     verify_model,
+    verify_platform,
     verify_scores,
 )
+from .problem import Settings
 
 if TYPE_CHECKING:
     from ...hardware.platform import Platform
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from ...workload.model import MoEModel
     from .document import CorePlan
     from .layout import Layout
-    from .problem import Settings
 
 
 def verify(plan: CorePlan, model: MoEModel | None, platform: Platform | None) -> list[Finding]:
@@ -33,12 +36,8 @@ def verify(plan: CorePlan, model: MoEModel | None, platform: Platform | None) ->
         finding("placement", _placement_faults(plan), "every expert is placed, no core or unit is overfull"),
         *verify_scores(plan),
         verify_model(plan, model),
+        verify_platform(plan, platform, _platform_faults(plan, platform) if platform else ()),
     ]
-    if platform is None:
-        detail = f"{plan.platform.name!r} is no preset: name its file with --platform"
-        findings.append(Finding("platform", None, detail))
-    else:
-        findings.append(finding("platform", _platform_faults(plan, platform), f"{platform.name}, as planned"))
     if model is not None and platform is not None:
         faults = _layout_faults(plan, model, platform)
         findings.append(finding("die", faults, "cores, room and shards are those of model and platform"))
@@ -55,12 +54,10 @@ def rescore(
     from .document import decisions, figures
     from .problem import core_problem
 
-    findings = [_same_steps("profile steps", plan.profile.fingerprint, profile_steps.fingerprint)]
-    if plan.held_out and held_out_steps:
-        findings.append(_same_steps("held-out steps", plan.held_out.fingerprint, held_out_steps.fingerprint))
-    if not all(finding.ok for finding in findings):
+    findings = same_steps(plan, profile_steps, held_out_steps)
+    if not all(each.ok for each in findings):
         return findings
-    settings = _settings(plan)
+    settings = settings_of(plan, Settings)
     layout = _layout(settings, model, platform)
     problems = {
         entry.layer: core_problem(
@@ -69,7 +66,6 @@ def rescore(
         for entry in plan.layers
     }
     placed = decisions(plan, problems)
-    profile, held_out = [], []
     faults: list[str] = []
     for entry in plan.layers:
         problem, decision = problems[entry.layer], placed[entry.layer]
@@ -81,21 +77,18 @@ def rescore(
                 "least_rounds": ((entry.least_rounds,), (least,)),
             }
             faults += figure_faults(entry.layer, pairs)
-        profile.append((entry.layer, entry.profile, problem.evaluate(decision)))
-        if entry.held_out is not None and problem.held_out is not None:
-            held_out.append((entry.layer, entry.held_out, problem.held_out.evaluate(decision)))
-    findings.append(finding("profile scores", score_faults(profile), "every layer scores as recorded"))
-    findings.append(finding("rounds", faults, "rounds and use of every layer are those recorded"))
-    if held_out:
-        findings.append(finding("held-out scores", score_faults(held_out), "every layer scores as recorded"))
-    return findings
+    scores, *unseen = verify_costs(plan, problems, placed)
+    return [
+        *findings,
+        scores,
+        finding("rounds", faults, "rounds and use of every layer are those recorded"),
+        *unseen,
+    ]
 
 
 def _placement_faults(plan: CorePlan) -> Iterator[str]:
-    ids = [entry.layer for entry in plan.layers]
-    if ids != sorted(set(ids)):
-        yield f"layer ids are not distinct and ascending: {ids}"
-    die, pooled = plan.platform, _settings(plan).mode == "broadcast"
+    yield from layer_id_faults(plan)
+    die, pooled = plan.platform, settings_of(plan, Settings).mode == "broadcast"
     what = "core" if pooled else "unit"
     places = die.sites if pooled else die.sites * die.groups
     room = die.core_experts if pooled else die.unit_experts
@@ -118,7 +111,7 @@ def _platform_faults(plan: CorePlan, platform: Platform) -> list[str]:
 
 def _layout_faults(plan: CorePlan, model: MoEModel, platform: Platform) -> list[str]:
     try:
-        layout = _layout(_settings(plan), model, platform)
+        layout = _layout(settings_of(plan, Settings), model, platform)
     except MoeplanError as error:
         return [error.what]
     names = ("groups", "core_experts", "unit_experts", "shards", "dies", "round_s")
@@ -128,30 +121,7 @@ def _layout_faults(plan: CorePlan, model: MoEModel, platform: Platform) -> list[
     return named_differences(different, "nothing") if different else []
 
 
-def _same_steps(check: str, planned: str, replayed: str) -> Finding:
-    if planned == replayed:
-        return Finding(check, True, "the trace gives the steps that were planned on")
-    return Finding(check, False, "the trace gives other steps than those that were planned on")
-
-
 def _layout(settings: Settings, model: MoEModel, platform: Platform) -> Layout:
     from .layout import platform_layout, with_side
 
     return platform_layout(model, with_side(platform, settings.side), settings.mode, settings.width)
-
-
-def _settings(plan: CorePlan) -> Settings:
-    from .problem import Settings
-
-    known = {field.name for field in fields(Settings)}
-    if set(plan.settings) != known:
-        raise BadInput(
-            "the plan's settings are not those of cores",
-            where="settings",
-            allowed=", ".join(sorted(known)),
-        )
-    given: dict[str, Any] = dict(plan.settings)
-    try:
-        return Settings(**given)
-    except (MoeplanError, TypeError) as error:
-        raise BadInput(f"the plan's settings cannot be used: {error}", where="settings") from error

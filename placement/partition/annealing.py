@@ -7,10 +7,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from ...common.jit import kernel
 from ..control import Claim, Control
 from ..result import Stop
 from ..search.cooling import temperature, temperatures
-from ..search.jit import kernel
 from ..search.random import below, seeded, uniform
 from .kernels import gpu_s
 from .problem import Decision, problem_of

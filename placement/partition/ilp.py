@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ...common.errors import MissingLibrary
 from ..control import Claim, Control
 from ..problem import Bound
 from ..result import Stop
+from ..search.cbc import call_cbc
 from .classes import Classes, classes_of
 from .problem import Decision, PartitionProblem, problem_of
 
@@ -32,18 +32,9 @@ def ilp(control: Control[Decision]) -> Claim:
     control.iterations += 1
     if (stop := control.should_stop()) is Stop.INTERRUPTED:
         return Claim(stop)
-    seconds, nodes = control.seconds_left(), control.iterations_left()
-    cbc = pulp.PULP_CBC_CMD(
-        msg=False,
-        threads=1,
-        gapRel=0.0,
-        timeLimit=None if seconds is None else max(seconds, 0.01),
-        maxNodes=None if nodes is None else nodes + 1,
-        options=[f"randomCbcSeed {control.seed % 2**31}"],
-    )
-    if not cbc.available():
-        raise MissingLibrary("the CBC solver that PuLP bundles does not run here", fix="use the solver exact")
-    model.solve(cbc)
+    nodes = control.iterations_left()
+    if call_cbc(model, control, gap=0.0, nodes=None if nodes is None else nodes + 1, instead="exact") is None:
+        return Claim(Stop.INTERRUPTED)
     if model.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
         return Claim(control.should_stop() or Stop.TIME_LIMIT)
     chosen = np.array([round(v.varValue or 0.0) for v in x], dtype=np.int64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel
+from ...common.jit import kernel
 
 #: Places of the GPU coefficients, in seconds; see `costs.GpuCosts`.
 FIXED, FIRST, MEMORY, COMPUTE, EXPERT, TOKEN, FLOP = range(7)

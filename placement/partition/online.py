@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import BadInput
-from ..search.jit import kernel
+from ...common.jit import kernel
 from .ours import FAST_NODES
 from .problem import check_seconds, check_tokens
 from .workspace import Workspace

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ...common.jit import kernel
 from ..control import Claim, Control
 from ..result import Stop
-from ..search.jit import kernel
 from .kernels import COMPUTE, FIRST, FIXED, MEMORY, gpu_s, table_s
 from .problem import Decision, problem_of
 

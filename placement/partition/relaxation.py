@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel
+from ...common.jit import kernel
 from .kernels import COMPUTE, EXPERT, FIRST, FIXED, FLOP, MEMORY, TOKEN
 
 _BISECTIONS = 12

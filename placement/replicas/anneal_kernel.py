@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel
+from ...common.jit import kernel
 from ..search.random import below, uniform
 from .cost_kernel import Load, State, add_expert, new_state, objective, step_parts
 from .rates import Rates

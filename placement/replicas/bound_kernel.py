@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel
+from ...common.jit import kernel
 from .cost_kernel import HASH
 from .rates import Rates
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel
+from ...common.jit import kernel
 from .rates import Rates
 
 EQUAL, HASH, NEAREST, FIXED = 0, 1, 2, 3

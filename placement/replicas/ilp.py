@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...common.errors import MissingLibrary
 from ..control import Claim, Control
 from ..problem import Bound
 from ..result import Stop
+from ..search.cbc import CbcRun, run_cbc
 from .joint import joint_search
 from .linear import LinearModel, decision_of, linear_model
 from .problem import Decision, problem_of
@@ -27,8 +24,6 @@ def ilp(control: Control[Decision]) -> Claim:
     An iteration budget counts nodes of the tree. Raises UsageError where the model is too large, and
     MissingLibrary where the bundled CBC does not run.
     """
-    import pulp
-
     problem = problem_of(control)
     linear = linear_model(problem)
     joint_search(control)
@@ -40,32 +35,8 @@ def ilp(control: Control[Decision]) -> Claim:
         has = problem.has(control.best)
         for (e, g, c), variable in z.items():
             variable.setInitialValue(int(has[e, g]) if has[e].sum() == c else 0)
-    with tempfile.TemporaryDirectory(prefix="moeplan-") as folder:
-        log = Path(folder) / "cbc.log"
-        seconds = control.seconds_left()
-        cbc = pulp.PULP_CBC_CMD(
-            msg=False,
-            threads=1,
-            gapRel=0.0,
-            timeLimit=None if seconds is None else max(seconds, 0.01),
-            maxNodes=control.iterations_left(),
-            warmStart=control.best is not None,
-            logPath=str(log),
-            options=[f"randomCbcSeed {control.seed % 2**31}", "timeMode elapsed"],
-        )
-        cbc.tmpDir = folder
-        if not cbc.available():
-            raise MissingLibrary(
-                "the CBC solver that PuLP bundles does not run here", fix="use the solver cpsat"
-            )
-        try:
-            model.solve(cbc)
-        except pulp.PulpError:
-            if control.interrupt.is_set():  # CBC heard the same Ctrl-C, and ended without an answer
-                return Claim(Stop.INTERRUPTED)
-            raise
-        text = log.read_text() if log.exists() else ""
-    return _conclude(control, linear, model, z, text, unit_s)
+    run = run_cbc(model, control, warm=control.best is not None, gap=0.0)
+    return Claim(Stop.INTERRUPTED) if run is None else _conclude(control, linear, model, z, run, unit_s)
 
 
 def _model(linear: LinearModel, unit_s: float) -> tuple[Any, dict[tuple[int, int, int], Any]]:
@@ -155,17 +126,14 @@ def _limit(model: Any, linear: LinearModel, z: dict[tuple[int, int, int], Any]) 
 
 
 def _conclude(
-    control: Control[Decision], linear: LinearModel, model: Any, z: dict[tuple[int, int, int], Any], log: str,
-    unit_s: float,
+    control: Control[Decision], linear: LinearModel, model: Any, z: dict[tuple[int, int, int], Any],
+    run: CbcRun, unit_s: float,
 ) -> Claim:  # fmt: skip
     import pulp
 
-    nodes = re.search(r"Enumerated nodes:\s+(\d+)", log)
-    control.iterations += max(1, int(nodes.group(1))) if nodes else 1
     if model.status == pulp.LpStatusInfeasible:
         return Claim(Stop.INFEASIBLE) if control.best is None else Claim(Stop.CONVERGED)
-    solved = model.sol_status == pulp.LpSolutionOptimal and "Optimal solution found" in log
-    if model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+    if run.answered:
         problem = problem_of(control)
         held = np.zeros((linear.experts, len(linear.room)), dtype=np.int64)
         for (e, g, _), variable in z.items():
@@ -175,18 +143,9 @@ def _conclude(
             # CBC keeps rules to 1e-6 only; what it rounds over one is not offered.
             if problem.check(decision) is None:
                 control.offer(decision)
-    value = float(pulp.value(model.objective)) if solved else _dual_bound(log)
     bound = None
     if linear.proves:
-        bound = Bound(max(0.0, value * (1.0 - _TOLERANCE)) * unit_s, "integer program (CBC)")
-    if solved:
+        bound = Bound(max(0.0, run.bound * (1.0 - _TOLERANCE)) * unit_s, "integer program (CBC)")
+    if run.solved:
         return Claim(Stop.CONVERGED, bound)
     return Claim(control.should_stop() or Stop.TIME_LIMIT, bound)
-
-
-def _dual_bound(log: str) -> float:
-    """CBC's proven bound when it stopped early: PuLP does not hand it on, the log has it."""
-    found = re.search(r"^Lower bound:\s+([-+.\deE]+)", log, re.M) or re.search(
-        r"Continuous objective value is ([-+.\deE]+)", log
-    )
-    return float(found.group(1)) if found else 0.0

@@ -12,7 +12,17 @@ import numpy as np
 from ...common.errors import MoeplanError
 from ..problem import SAME_COST
 from ..result import Stop
-from ..verify import Finding, finding, named_differences, score_faults, verify_model, verify_scores
+from ..verify import (
+    Finding,
+    finding,
+    named_differences,
+    same_steps,
+    score_faults,
+    verify_costs,
+    verify_model,
+    verify_platform,
+    verify_scores,
+)
 from .cluster import cluster_nodes, cluster_of, link_rates, rates_of, resized
 from .problem import Decision, replica_problem, settings_from
 from .ranks import Ranks
@@ -55,24 +65,12 @@ def rescore(
     from .document import decisions
     from .traffic import problems_of_traffic
 
-    same = plan.profile.fingerprint == profile_steps.fingerprint
-    detail = "the trace gives the steps that were planned on"
-    other = "the trace gives other steps than those that were planned on"
-    findings = [Finding("profile steps", same, detail if same else other)]
-    if not same:
+    findings = same_steps(plan, profile_steps, held_out_steps)
+    if not all(each.ok for each in findings):
         return findings
     problems = problems_of_traffic(plan, model, platform, profile_steps, held_out_steps)
     placed = decisions(plan)
-    profile, held_out = [], []
-    for entry, problem in zip(plan.layers, problems, strict=True):
-        decision = placed[entry.layer]
-        profile.append((entry.layer, entry.profile, problem.evaluate(decision)))
-        if entry.held_out is not None and problem.held_out is not None:
-            held_out.append((entry.layer, entry.held_out, problem.held_out.evaluate(decision)))
-    findings.append(finding("profile scores", score_faults(profile), "every layer scores as recorded"))
-    if held_out:
-        findings.append(finding("held-out scores", score_faults(held_out), "every layer scores as recorded"))
-    return findings
+    return [*findings, *verify_costs(plan, {problem.layer: problem for problem in problems}, placed)]
 
 
 def _placement_faults(plan: ReplicaPlan) -> Iterator[str]:
@@ -219,9 +217,7 @@ def planned_machine(plan: ReplicaPlan, platform: Platform) -> Platform | None:
 
 def _platform(plan: ReplicaPlan, platform: Platform | None, machine: Platform | None) -> Finding:
     if platform is None:
-        return Finding(
-            "platform", None, f"{plan.platform.name!r} is no preset: name its file with --platform"
-        )
+        return verify_platform(plan, None, ())
     if machine is not None:
         topology, entry = cluster_of(machine), plan.platform
         told = (plan.ranks, plan.nodes, entry.inside_bytes_per_s, entry.across_bytes_per_s)

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel
+from ...common.jit import kernel
 from ..search.random import below, uniform
 
 _LONGEST_SEGMENT = 3

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import Literal
 
 import numpy as np
 
-from ...common.errors import MissingLibrary
 from ..control import Claim, Control
+from ..search.cbc import call_cbc
 from .bounds import round_up
 from .heuristics import nn_2opt, row_major, snake
 from .problem import RingOrder, RingProblem, problem_of
@@ -109,25 +108,8 @@ class _Cover:
         """Run CBC, within the time that is left."""
         import pulp
 
-        seconds = control.seconds_left()
-        with tempfile.TemporaryDirectory(prefix="moeplan-") as folder:
-            cbc = pulp.PULP_CBC_CMD(
-                msg=False,
-                threads=1,
-                timeLimit=None if seconds is None else max(seconds, 0.01),
-                options=[f"randomCbcSeed {control.seed % 2**31}", "timeMode elapsed"],
-            )
-            cbc.tmpDir = folder
-            if not cbc.available():
-                raise MissingLibrary(
-                    "the CBC solver that PuLP bundles does not run here", fix="use the solver exact"
-                )
-            try:
-                self._model.solve(cbc)
-            except pulp.PulpError:
-                if control.interrupt.is_set():  # CBC heard the same Ctrl-C, and ended without an answer
-                    return "stopped"
-                raise
+        if call_cbc(self._model, control, instead="exact") is None:
+            return "stopped"
         if self._model.status == pulp.LpStatusInfeasible:
             return "infeasible"
         return "optimal" if self._model.sol_status == pulp.LpSolutionOptimal else "stopped"

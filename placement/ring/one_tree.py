@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel
+from ...common.jit import kernel
 from .bounds import round_up, total_floor
 from .local import nearest_neighbour, two_opt
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..search.jit import kernel
+from ...common.jit import kernel
 
 MOST_CORES = 16
 """Beyond this the table costs more time than CP-SAT."""

@@ -10,7 +10,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from .jit import kernel
+from ...common.jit import kernel
 
 _MASK = (1 << 64) - 1
 
