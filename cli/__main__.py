@@ -1,5 +1,5 @@
 """`python -m moeplan.cli`."""
 
-from .main import run
+from .main import script
 
-run()
+script()

@@ -28,7 +28,7 @@ from .prune import prune
 from .report import report
 from .reproduce import reproduce
 from .ring import ring
-from .signals import stop_on_signals
+from .signals import end_at_once_on_signals, ignore_ctrl_c, stop_on_signals
 from .simulate import simulate
 from .solvers import solvers
 from .sweep_redundancy import sweep_redundancy
@@ -121,6 +121,15 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
             code = MoeplanError.exit_code
             _report_bug(error)
         sys.exit(code)
+
+
+def script() -> NoReturn:
+    """Run the command line of this process, which ends with it."""
+    end_at_once_on_signals()
+    try:
+        run()
+    finally:
+        ignore_ctrl_c()
 
 
 def _report_bug(error: Exception) -> None:

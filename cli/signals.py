@@ -21,6 +21,20 @@ def stop_on_signals() -> Iterator[None]:
         yield
 
 
+def end_at_once_on_signals() -> None:
+    """End the process on Ctrl-C or SIGTERM where nothing else handles them: as it starts and ends.
+
+    For a process that does nothing but run a command line; there is nothing left to undo.
+    """
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: os._exit(EXIT_INTERRUPTED))
+
+
+def ignore_ctrl_c() -> None:
+    """Let a Ctrl-C that comes while the interpreter ends not change the exit code: all is done and said."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 @contextmanager
 def keep_best_on_signals() -> Iterator[threading.Event]:
     """Yield an event that the first Ctrl-C or SIGTERM sets; a second one stops the program at once."""

@@ -8,11 +8,12 @@ loses its worker again and again is reported as the cause.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
@@ -25,6 +26,8 @@ BACKENDS: Final = get_args(Backend)
 ATTEMPTS: Final = 3
 #: How often a worker looks after the process that started it.
 _WATCH_S: Final = 1.0
+#: How often who waits for a result listens whether it is still wanted.
+_LISTEN_S: Final = 0.1
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 ResultT = TypeVar("ResultT")
@@ -208,7 +211,7 @@ def _round(
         # Arrays above max_nbytes are mapped into loky's workers from one file.
         with deaf() if not where.in_process else nullcontext():
             outcomes = Parallel(return_as="generator", pre_dispatch="all", max_nbytes="1M")(calls)
-    with _quiet():
+    with _quiet(), _given_up(stop) if where.backend == "loky" else nullcontext():
         try:
             for outcome in outcomes:
                 yield outcome
@@ -244,6 +247,28 @@ def _lost_worker(where: Execution) -> tuple[type[BaseException], ...]:
 
 
 @contextmanager
+def _given_up(stop: threading.Event) -> Iterator[None]:
+    """Take loky's workers away when `stop` is set: joblib waits for the next result whatever happens."""
+    from joblib.externals.loky import reusable_executor
+
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LISTEN_S):
+            if stop.is_set() and reusable_executor._executor is not None:
+                for worker in list(reusable_executor._executor._processes):  # by process id
+                    with suppress(ProcessLookupError):
+                        os.kill(worker, signal.SIGKILL)
+                return
+
+    threading.Thread(target=watch, name="give up", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+@contextmanager
 def _quiet() -> Iterator[None]:
     """Keep off the terminal what joblib says of tasks that are given up, and what its thread then meets."""
     before = threading.excepthook
@@ -273,6 +298,10 @@ def _on_dask(
     futures = [client.submit(_guarded, shared, key, pure=False) for key in keys]
     try:
         for future in futures:
+            while not future.done():
+                if stop.is_set():
+                    return
+                time.sleep(_LISTEN_S / 10)
             yield future.result()
             if stop.is_set():
                 return

@@ -122,7 +122,7 @@ def test_what_cannot_be_is_refused(cli, plan_inputs, tmp_path, more, said):
 
 @pytest.mark.parametrize("backend", ["loky", "dask"])
 @pytest.mark.xdist_group("clusters")
-@pytest.mark.parametrize("times", [1])
+@pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_of_a_terminal_reaches_workers_too(start_cli, plan_inputs, tmp_path, backend, times):
     """A terminal sends it to the whole group: no traceback, 130, and once leaves a plan of what is done."""
     needed = NEEDS.get(backend)
@@ -150,5 +150,6 @@ def test_ctrl_c_of_a_terminal_reaches_workers_too(start_cli, plan_inputs, tmp_pa
         assert answer["stop"] == "interrupted"
         assert 1 <= len(answer["layers"]) < 3
         assert path.exists()
-    else:
-        assert (out, path.exists()) == ("", False)
+    else:  # the first may have been answered in full before the second came; then that is whole
+        assert bool(out) == path.exists()
+        assert not out or json.loads(out) == {**json.loads(out), "stop": "interrupted"}

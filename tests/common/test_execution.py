@@ -114,6 +114,24 @@ def test_an_interrupt_ends_tasks_elsewhere():
     assert list(run_tasks(faulty(), [1, 4], Execution("loky", jobs=2), stop)) == []
 
 
+@pytest.mark.parametrize("backend", [b for b in backends() if b.values[0] in ("loky", "dask")])
+def test_an_interrupt_does_not_wait_for_the_tasks_under_way(backend):
+    """Tasks 2 and 3 would take minutes; nothing of them arrives."""
+
+    def task(key):
+        import time
+
+        time.sleep(0.1 if key < 2 else 300.0)
+        return key
+
+    stop, found = threading.Event(), []
+    for done in run_tasks(task, range(4), Execution(backend, jobs=2), stop):
+        found.append(done.key)
+        if done.key == 1:
+            threading.Timer(0.5, stop.set).start()
+    assert found == [0, 1]
+
+
 def test_one_job_in_threads_stays_in_this_thread():
     found = list(run_tasks(lambda key: threading.get_ident(), [1], Execution()))
     assert found[0].result == threading.get_ident()
