@@ -7,6 +7,7 @@ MOEPLAN_REFERENCE are not set.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..common.files import read_text, write_text
 from ..hardware.platform import load_platform
+from ..hardware.units import format_bytes
 from ..placement.channels.document import ChannelPlan
 from ..placement.channels.planning import plan_channels
 from ..placement.plan import read_plan
@@ -27,7 +29,7 @@ from ..workload.readers.arrays import read_arrays
 from ..workload.replay import replay, split
 from ..workload.trace import read_trace
 from . import pareto, pooling, replicas_table
-from .blocks import replace_block
+from .blocks import read_block, replace_block
 from .partition_table import policy_table
 from .reproduce.collect import SOURCES
 from .reproduce.collect import collect as collect_rows
@@ -82,6 +84,8 @@ def main() -> None:
             "replicas": _replicas,
             "pareto": lambda: _pareto(readme.parent / _FIGURES / "pareto.svg"),
             "reproduced": _reproduced,
+            "mapping": lambda: _mapping(readme.parent / "benchmarks" / "RESULTS.md"),
+            "beyond": lambda: _beyond(work),
         }
         if "MOEPLAN_TRACES" in os.environ:
             traces = Path(os.environ["MOEPLAN_TRACES"])
@@ -243,6 +247,28 @@ def _pareto(figure: Path) -> str:
                 f"| {model}, {gpus} GPU{'s' if gpus > 1 else ''} | {batch} | " + " | ".join(cells) + " |"
             )
     return "\n".join(lines)
+
+
+def _mapping(results: Path) -> str:
+    """What the long table says in all."""
+    _, _, summary = read_block(read_text(results), "mapping").partition("\n\n")
+    return "\n".join(f"- {sentence}" for sentence in summary.splitlines())
+
+
+def _beyond(work: Path) -> str:
+    """Extrapolations, and a measured point that they can be held against."""
+    lines: list[str] = []
+    for axis in ("tokens", "sites"):
+        shown = _run(["bench", "scale", "--what", axis, "--extrapolate"], work).splitlines()
+        lines += [line for line in shown if line.endswith(":") or line.startswith(("  time", "  memory"))]
+    point = json.dumps(
+        {"family": "replicas", "axis": "sites", "experts": 512, "sites": 10_000, "moves": 51_200}
+    )
+    said = _python_output(["-m", "moeplan.benchmarks.scale.worker", point], work)
+    found = json.loads(said.strip().splitlines()[-1])
+    taken = format_bytes(found["peak_bytes"] - found["held_bytes"])
+    lines.append(f"  measured at 10^4 ranks: {found['cpu_s']:.3g} s, {taken}")
+    return _fenced("\n".join(lines))
 
 
 def _reproduced() -> str:
