@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,18 +72,16 @@ def sweep(
     batches: Sequence[int],
     load: Callable[[int], Load],
     policies: Iterable[Policy] = POLICIES,
-    prefill: Callable[[int], Prefill] = lambda batch: Prefill(),
 ) -> Iterator[Point]:
     """Run every policy at every batch size on the same steps, `load(batch)`.
 
-    `prefill(batch)` says which prompts are in the batch. Raises what `schedule.decode.decode` raises.
+    Raises what `schedule.decode.decode` raises.
     """
     chosen = tuple(policies)
     for batch in batches:
         steps = load(batch)
-        asked = dataclasses.replace(setup, prefill=prefill(batch))
         for policy in chosen:
-            yield _point(asked, policy, decode(asked, steps, policy))
+            yield _point(setup, policy, decode(setup, steps, policy))
 
 
 def _point(setup: Setup, policy: Policy, done: Decoded) -> Point:
@@ -111,23 +110,23 @@ def figure_9(batches: Sequence[int] = BATCHES, timing: Timing = "estimate") -> l
     for name, gpus in SYSTEMS:
         setup = Setup(load_model(name), platform, gpus=gpus, timing=timing)
         fitting = [batch for batch in batches if batch % gpus == 0]
-        points += sweep(setup, fitting, lambda batch, name=name: synthetic_load(name, batch))  # type: ignore[misc]
+        points += sweep(setup, fitting, partial(synthetic_load, name))
     return points
 
 
 def figure_11(batches: Sequence[int] = (16, 32, 64, 128), timing: Timing = "estimate") -> list[Point]:
     """Return the points of Sieve figure 11: Qwen3-30B on one GPU, two prompts of 1024 tokens and eight."""
     name, gpus = SYSTEMS[0]
-    setup = Setup(load_model(name), load_platform(PLATFORM), gpus=gpus, timing=timing)
     points: list[Point] = []
     for requests in (2, 8):
-        prompts = Prefill(requests, 1024)
-        points += sweep(
-            setup,
-            batches,
-            lambda batch: synthetic_load(name, batch),
-            prefill=lambda batch, p=prompts: p,  # type: ignore[misc]
+        setup = Setup(
+            load_model(name),
+            load_platform(PLATFORM),
+            gpus=gpus,
+            timing=timing,
+            prefill=Prefill(requests, 1024),
         )
+        points += sweep(setup, batches, partial(synthetic_load, name))
     return points
 
 

@@ -103,7 +103,7 @@ def pareto(
     points: list[Point] = []
     for context in _numbers(contexts, "--contexts"):
         asked = dataclasses.replace(setup, context=context)
-        points += sweep(asked, sizes, loads, _policies(policy or []), lambda _: setup.prefill)
+        points += sweep(asked, sizes, loads, _policies(policy or []))
     if svg is not None:
         draw(points, svg)
     _answer(points, timing, svg, json)

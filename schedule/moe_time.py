@@ -160,6 +160,7 @@ def plan_timers(
     """
     from ..placement.channels.document import ChannelPlan, decisions
     from ..placement.channels.problem import Settings, channel_problem
+    from ..placement.verify import settings_of
 
     if not isinstance(plan, ChannelPlan):
         raise BadInput(
@@ -175,11 +176,7 @@ def plan_timers(
             allowed=f"layers {', '.join(map(str, sorted(known)))}",
             fix="plan that layer too, or leave it out with --layers",
         )
-    given: dict[str, Any] = dict(plan.settings)
-    try:
-        settings = Settings(**given)
-    except TypeError as error:
-        raise BadInput(f"the plan's settings cannot be used: {error}", where="settings") from error
+    settings = settings_of(plan, Settings)
     part = plan.model_copy(update={"layers": tuple(e for e in plan.layers if e.layer in set(wanted))})
     problems = {layer: channel_problem(model, platform, load, layer, settings=settings) for layer in wanted}
     found = decisions(part, problems)

@@ -127,10 +127,11 @@ def place(
 def place_by_plan(plan: ChannelPlan, model: MoEModel, platform: Platform, profile: Load) -> Placement:
     """Place experts as a plan says. Raises BadInput where it is of another model or platform."""
     from ..placement.channels.document import decisions
+    from ..placement.verify import settings_of
     from .moe_time import check_plan
 
     check_plan(plan, model, platform)
-    settings = Settings(**plan.settings)  # type: ignore[arg-type]  # Settings checks them
+    settings = settings_of(plan, Settings)
     entries = tuple(entry for entry in plan.layers if entry.layer in profile.layers)
     problems = {
         entry.layer: channel_problem(model, platform, profile, entry.layer, settings=settings)

@@ -31,7 +31,7 @@ def linear(control: Control[Decision]) -> Claim:
 
     With groups, every node lays out its own experts so.
     """
-    return _fill(control, plain_nodes, lambda q, order: _laid(q, np.repeat(np.arange(len(q.room)), q.room)))
+    return _fill(control, _by_id, lambda q, order: _laid(q, np.repeat(np.arange(len(q.room)), q.room)))
 
 
 def current(control: Control[Decision]) -> Claim:
@@ -46,7 +46,7 @@ def current(control: Control[Decision]) -> Claim:
 
 def round_robin(control: Control[Decision]) -> Claim:
     """Expert e on rank e modulo G; each further round of all experts begins one rank later."""
-    return _fill(control, plain_nodes, lambda q, order: _laid(q, _in_turn(q)))
+    return _fill(control, _by_id, lambda q, order: _laid(q, _in_turn(q)))
 
 
 def snake(control: Control[Decision]) -> Claim:
@@ -159,19 +159,21 @@ def _spread(
     return new
 
 
+def _by_id(problem: ReplicaProblem, weight: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    return plain_nodes(problem)
+
+
 def _fill(
     control: Control[Decision],
-    nodes: Callable[[ReplicaProblem, NDArray[np.float64]], NDArray[np.int64] | None]
-    | Callable[[ReplicaProblem], NDArray[np.int64] | None],
+    nodes: Callable[[ReplicaProblem, NDArray[np.float64]], NDArray[np.int64] | None],
     fill: Callable[[Question, NDArray[np.int64]], list[list[int]]],
 ) -> Claim:
     """Fill every part's ranks by a rule on the recorded mean load, and offer that."""
     problem = problem_of(control)
     control.iterations += 1
     weight = problem.tokens.sum(axis=1).mean(axis=0)
-    node_of = nodes(problem) if nodes is plain_nodes else nodes(problem, weight)  # type: ignore[call-arg]
     slots = np.empty(problem.ranks.slots, dtype=np.int32)
-    for part in parts_of(problem, node_of):
+    for part in parts_of(problem, nodes(problem, weight)):
         q = part.question(problem, weight)
         held = fill(q, np.argsort(-q.weight, kind="stable"))
         for rank, own in zip(part.ranks, held, strict=True):
