@@ -60,13 +60,18 @@ from moeplan.workload import load_model, read_trace, replay, split
 model, platform = load_model("deepseek-v2-lite"), load_platform("spimoe-4x8")
 seen, unseen = split(read_trace("moeplan-demo/trace.parquet"), 0.5, seed=0)
 plans = plan_channels(
-    model, platform, replay(seen, batch=32, steps=128, seed=0), replay(unseen, batch=32, steps=128, seed=0),
+    model,
+    platform,
+    replay(seen, batch=32, steps=128, seed=0),
+    replay(unseen, batch=32, steps=128, seed=0),
     search=Search("annealing", Budget(time_s=None, iterations=40_000)),
 )
 for plan in plans:
     lpt = plan.baselines["lpt"]
-    print(f"layer {plan.problem.layer:2}: {plan.result.held_out.total_s * 1e6:.1f} us held out, "
-          f"lpt {lpt.held_out.total_s * 1e6:.1f} us, gap to the bound {plan.result.gap:.1%}")
+    print(
+        f"layer {plan.problem.layer:2}: {plan.result.held_out.total_s * 1e6:.1f} us held out, "
+        f"lpt {lpt.held_out.total_s * 1e6:.1f} us, gap to the bound {plan.result.gap:.1%}"
+    )
 """
 
 

@@ -19,7 +19,7 @@ from .reproduce.collect import SOURCES, collect
 from .reproduce.rows import Row
 
 _SWEPT = (1, 16, 64, 256, 512)
-_SEEDS = 5
+_SEEDS = 10
 
 
 def main() -> None:
