@@ -6,18 +6,25 @@ Everything is drawn from the fitted routing of the models and measured when the 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..placement.cores.layout import published_die
 from ..placement.cores.pooling import PLACEMENTS, Placement, PoolScore, pool
 from ..workload.load import Load
 from ..workload.model import load_model
+from ..workload.readers.arrays import read_arrays
+from ..workload.replay import replay, split
 
 if TYPE_CHECKING:
     from ..placement.cores.layout import Mode
     from ..workload.model import MoEModel
+    from ..workload.trace import RoutingTrace
 
 STEPS, SEED = 64, 1000
 #: Models and their tile-fill batches (section VI).
@@ -43,6 +50,14 @@ TABLE_IX: tuple[tuple[Placement, Mode, float, float], ...] = (
 #: Table IX, first row: width, ideal MFU (roofline-adjusted 0.256 for width 1), occupancy, actual MFU, rounds.
 WIDTHS = ((4, 0.346, 0.152, 0.050, 1.00), (1, 1.000, 0.199, 0.199, 1.01))
 CLOSE, NEAR = 0.10, 0.25
+#: Recorded traces: model and file.
+RECORDED = (
+    ("deepseek-v2-lite", "deepseek-v2-lite-law"),
+    ("deepseek-v2-lite", "deepseek-v2-lite-summary"),
+    ("gpt-oss-20b", "gpt-oss-20b-decode"),
+)
+TOKENS_AN_EXPERT = (4, 8, 12, 16)
+_SPLITS = 3
 
 
 @dataclass(frozen=True)
@@ -133,6 +148,43 @@ def placements_table(loads: dict[str, tuple[Load, Load]]) -> str:
     return "\n".join(lines)
 
 
+def recorded_table(folder: Path) -> str:
+    """Markdown table of rounds on held-out requests of recorded traces, over the bound of every step.
+
+    Cores of 16 groups that hold 16 experts each, as full as side 4 allows; three seeds of split and replay.
+    Raises BadInput for a trace that is missing or broken.
+    """
+    lines = ["| trace | batch | tokens an expert | rounds, at least | " + " | ".join(PLACEMENTS) + " |"]
+    lines.append("|---|---:|---:|---:|" + "---:|" * len(PLACEMENTS))
+    for name, file in RECORDED:
+        model = load_model(name)
+        trace = read_arrays(folder / f"{file}.npz", model)
+        for tokens in TOKENS_AN_EXPERT:
+            batch = -(-tokens * model.experts // model.top_k)
+            rounds, bound = _recorded_rounds(model, trace, batch)
+            cells = " | ".join(f"{mine:.3f} ({mine / bound - 1.0:+.1%})" for mine in rounds)
+            lines.append(f"| {file} | {batch} | {tokens} | {bound:.3f} | {cells} |")
+    return "\n".join(lines)
+
+
+def _recorded_rounds(model: MoEModel, trace: RoutingTrace, batch: int) -> tuple[list[float], float]:
+    """Mean rounds of every placement rule over layers and seeds, and the mean bound."""
+    # One core after the other, so that every core is full.
+    side = 4
+    die = dataclasses.replace(published_die(side), rows=side, cols=model.experts // side)
+    rounds: dict[Placement, list[float]] = {rule: [] for rule in PLACEMENTS}
+    bounds = []
+    for seed in range(_SPLITS):
+        load = tuple(
+            replay(part, batch=batch, steps=STEPS, seed=seed) for part in split(trace, 0.5, seed=seed)
+        )
+        for rule, found in rounds.items():
+            score = pool(model, die, load[0], load[1], placement=rule, seed=seed, jobs=2)
+            found.append(score.rounds)
+        bounds.append(score.rounds_bound)
+    return [float(np.mean(found)) for found in rounds.values()], float(np.mean(bounds))
+
+
 def markdown(title: str, columns: dict[str, list[Entry]]) -> str:
     """Markdown table of the same entries under several rules."""
     lines = [f"**{title}**", "", "| entry | published | " + " | ".join(columns) + " |"]
@@ -174,8 +226,9 @@ def explanations() -> list[str]:
     ]
 
 
-def tables() -> str:
-    """Both tables, and what our placement reaches, as Markdown."""
+def tables(traces: Path | None = None) -> str:
+    """Both tables, and what our placement reaches, as Markdown; on recorded traces too where they are."""
+    recorded = [] if traces is None else ["**On recorded traces**\n\n" + recorded_table(traces)]
     loads = {
         name: drawn_steps(load_model(name), batch=batch, steps=STEPS, seed=SEED) for name, batch in SYSTEMS
     }
@@ -190,14 +243,15 @@ def tables() -> str:
         *(tally(f"Table X, {placement}", entries) for placement, entries in counted.items()),
         markdown("Table IX: mechanisms at side 4, Qwen3.5-35B", {"ours": list(table_ix(loads))}),
         "**Rounds on held-out steps, side 4**\n\n" + placements_table(loads),
+        *recorded,
         *explanations(),
     ]
     return "\n\n".join(shown)
 
 
 def main() -> None:
-    """Print the tables."""
-    print(tables())
+    """Print the tables; those of recorded traces where MOEPLAN_TRACES names their folder."""
+    print(tables(Path(os.environ["MOEPLAN_TRACES"]) if "MOEPLAN_TRACES" in os.environ else None))
 
 
 if __name__ == "__main__":

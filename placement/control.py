@@ -76,9 +76,10 @@ class Control(Generic[DecisionT]):
                 f"a decision costs {cost.objective_s:.9g} s, below the bound {self.floor.value_s:.9g} s "
                 f"({self.floor.by})"
             )
-        if self.best_cost is None or cost.objective_s < self.best_cost.objective_s:
+        if self.best_cost is None or cost.rank < self.best_cost.rank:
+            if self.best_cost is None or cost.objective_s < self.best_cost.objective_s:
+                self.anytime.append(Progress(self.iterations, self.elapsed_s, cost.objective_s))
             self.best, self.best_cost = decision, cost
-            self.anytime.append(Progress(self.iterations, self.elapsed_s, cost.objective_s))
         self.tick()
         return cost
 

@@ -108,7 +108,7 @@ def best_baseline(problem: Problem[DecisionT], seed: int) -> DecisionT | None:
 
 def _best(results: Iterable[Result[DecisionT]]) -> Result[DecisionT] | None:
     found = [result for result in results if result.decision is not None]
-    return min(found, key=lambda result: result.cost.objective_s, default=None)
+    return min(found, key=lambda result: result.cost.rank, default=None)
 
 
 def in_order(plan: Callable[[int], DoneT], layers: tuple[int, ...], jobs: int) -> Iterator[DoneT]:

@@ -20,18 +20,25 @@ class Cost:
 
     `objective_s` is what solvers minimise and what bounds and gaps speak of; `total_s` is the mean
     time of a decode step, which equals the objective unless the problem asks for more than the mean.
-    `parts` splits `total_s` by name (names end in `_s`); they add up to it.
+    `parts` splits `total_s` by name (names end in `_s`); they add up to it. `tie` decides between equal
+    objectives, the lower the better; bounds and gaps do not know it.
     """
 
     total_s: float
     objective_s: float
     parts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    tie: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", MappingProxyType(dict(self.parts)))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Cost, (self.total_s, self.objective_s, dict(self.parts))
+        return Cost, (self.total_s, self.objective_s, dict(self.parts), self.tie)
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """What decisions are compared by."""
+        return self.objective_s, self.tie
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..control import Claim, Control
-from ..problem import SAME_COST
+from ..result import Stop
 from ..search.cooling import temperature, temperatures
 from ..search.random import seeded
 from .kernels import anneal, score, state_of
@@ -22,58 +23,96 @@ _SAMPLE = 128
 _CHUNK_S = 0.02
 #: Moves between two looks at the clock, times the steps searched: some 20 ms.
 _CHUNK_WORK = 2**23
+#: Moves per expert of the pass at the bound.
+_LAST_PASS = 400
 #: Weight of a step's largest load beside its rounds. Rounds are flat between two multiples of G, and steps
 #: that nobody has seen go over the next multiple the later, the less the busiest core has to do.
 _TILT = 4.0
 
 
 def annealing(control: Control[Decision]) -> Claim:
-    """Anneal until the budget is spent; begin at `control.start`, or at LPT, and never end worse.
+    """Anneal until the budget is spent; begin at `control.best`, or at LPT, and never end worse.
 
-    What is searched is a step's rounds and its largest load; what is offered is measured in rounds alone.
-    Many placements meet the bound on the profile, so that the search goes on when one does, for one whose
-    cores have less to do, and offers that last. Temperatures follow the share of the budget that is spent.
+    What is searched is a step's rounds and its largest load; what is offered is measured in rounds, and in
+    load where rounds are equal. Many placements meet the bound on the profile: once one does, a last pass
+    looks for one whose cores have less to do. Temperatures follow the share of the budget that is spent.
     """
     problem = problem_of(control)
-    begin = control.best or Decision(lpt_placement(problem).astype(np.int32))
-    jobs = np.ascontiguousarray(problem.jobs.T)
-    price, risk, room = prices(problem), problem.risk, problem.layout.room
-    rng, nothing = seeded(control.seed), np.empty(0)
-    best_place = begin.place_of.copy()
-    state = state_of(jobs, best_place.copy(), problem.layout.places)
-    current = best = score(state.load.max(axis=0), price, risk)
-    anneal(jobs, state, room, price, risk, rng, 0, 0.0, 0.0, current, best, best_place, nothing)
-    control.restart_clock()  # the call without moves compiled the kernel
-    sample = np.empty(_SAMPLE)
-    anneal(jobs, state, room, price, risk, rng, _SAMPLE, 0.0, 0.0, current, best, best_place, sample)
-    hot, cold = temperatures(sample[np.isfinite(sample)])
-    chunk = max(64, _CHUNK_WORK // max(1, jobs.shape[1]))
+    if control.best is None:
+        control.offer(Decision(lpt_placement(problem).astype(np.int32)))
+    assert control.best is not None
+    walk = _Walk(problem, control.best.place_of, control.seed)
+    control.restart_clock()  # the kernel is compiled
+    hot, cold = walk.temperatures()
+    chunk = max(64, _CHUNK_WORK // max(1, walk.jobs.shape[1]))
     while (stop := control.should_stop()) is None:
         left = control.iterations_left()
         size = chunk if left is None else min(chunk, left)
-        begun, known = time.perf_counter(), best
-        warm, cool = _ends(control, hot, cold, size)
-        current, best = anneal(
-            jobs, state, room, price, risk, rng, size, warm, cool, current, best, best_place, nothing
-        )
-        control.iterations += size
-        if best < known and _above_floor(control, best_place):
-            control.offer(Decision(best_place))
-        else:
-            control.tick()
+        begun = time.perf_counter()
+        _advance(control, walk, size, *_ends(control, hot, cold, size))
         if control.budget.iterations is None:
             took_s = max(time.perf_counter() - begun, 1e-6)
             chunk = int(min(4.0, max(0.25, _CHUNK_S / took_s)) * chunk) + 1
-        current = score(state.load.max(axis=0), price, risk)  # without what rounding has added up
-    control.offer(Decision(best_place))
-    control.offer(begin)
-    return Claim(control.should_stop() or stop)
+    if stop is Stop.GAP_REACHED and not control.budget.gap:
+        _widen(control, walk, hot, cold)
+    return Claim(stop)
 
 
-def _above_floor(control: Control[Decision], place_of: NDArray[np.int32]) -> bool:
-    """Tell whether a placement is short of what the budget asks for, so that offering it ends nothing."""
-    objective_s = problem_of(control).evaluate(Decision(place_of)).objective_s
-    return objective_s * (1.0 - control.budget.gap) > control.floor.value_s * (1.0 + SAME_COST)
+def _advance(control: Control[Decision], walk: _Walk, moves: int, hot: float, cold: float) -> None:
+    """Propose `moves` moves, and offer what is better than all before."""
+    known = walk.best
+    walk.anneal(moves, hot, cold)
+    control.iterations += moves
+    if walk.best < known:
+        control.offer(Decision(walk.best_place))
+    else:
+        control.tick()
+
+
+def _widen(control: Control[Decision], walk: _Walk, hot: float, cold: float) -> None:
+    """Anneal at the bound for less load, within what is left of the budget."""
+    walk.restart()
+    moves, made = _LAST_PASS * len(walk.best_place), 0
+    while made < moves and not control.interrupt.is_set() and control.progress() < 1.0:
+        left = control.iterations_left()
+        size = min(_CHUNK_WORK // walk.jobs.shape[1] + 1, moves - made, moves if left is None else left)
+        warm, cool = (temperature(hot, cold, at / moves) for at in (made, made + size))
+        _advance(control, walk, size, warm, cool)
+        made += size
+
+
+class _Walk:
+    """A placement under annealing, and the best that it came by. Making one compiles the kernel."""
+
+    def __init__(self, problem: CoreProblem, place_of: NDArray[np.int32], seed: int) -> None:
+        self.jobs = np.ascontiguousarray(problem.jobs.T)
+        self._price, self._risk, self._layout = prices(problem), problem.risk, problem.layout
+        self._rng = seeded(seed)
+        self.best_place = place_of.copy()
+        self.best = math.inf
+        self.restart()
+        self.best = self._current
+        self.anneal(0, 0.0, 0.0)
+
+    def restart(self) -> None:
+        """Go back to the best."""
+        self._state = state_of(self.jobs, self.best_place, self._layout.places)
+        self._current = score(self._state.load.max(axis=0), self._price, self._risk)
+
+    def temperatures(self) -> tuple[float, float]:
+        """Hot and cold end, from moves that are measured and not made."""
+        sample = np.empty(_SAMPLE)
+        self.anneal(_SAMPLE, 0.0, 0.0, sample)
+        return temperatures(sample[np.isfinite(sample)])
+
+    def anneal(self, moves: int, hot: float, cold: float, deltas: NDArray[np.float64] | None = None) -> None:
+        """Propose moves while cooling; see the kernel for `deltas`."""
+        _, self.best = anneal(
+            self.jobs, self._state, self._layout.room, self._price, self._risk, self._rng, moves, hot, cold,
+            self._current, self.best, self.best_place, np.empty(0) if deltas is None else deltas,
+        )  # fmt: skip
+        # Measured anew, without what rounding has added up.
+        self._current = score(self._state.load.max(axis=0), self._price, self._risk)
 
 
 def prices(problem: CoreProblem) -> NDArray[np.float64]:

@@ -103,7 +103,6 @@ class CoreProblem:
     fingerprint: str
     held_out: CoreProblem | None = None
     family: str = "cores"
-    # Co-activation first: of baselines with equal rounds on the profile it stands later steps best.
     baselines: tuple[str, ...] = ("coactivation", "lpt", "contiguous")
 
     @property
@@ -123,9 +122,12 @@ class CoreProblem:
     def evaluate(self, decision: Decision) -> Cost:
         """Mean time of the recorded steps, and the objective over all.
 
-        `busy_s` is the time that the jobs would take if every group always had one, `wait_s` the rest.
+        `busy_s` is the time that the jobs would take if every group always had one, `wait_s` the rest. Of
+        equal objectives the one is better whose busiest place has fewer jobs: steps that nobody has seen need
+        another round the later.
         """
-        rounds, round_s = self.all_rounds(decision), self.layout.round_s
+        largest, round_s = self._largest(decision), self.layout.round_s
+        rounds = -(-largest // self.layout.servers)
         total_s = float(rounds[: self.steps].mean()) * round_s
         busy_s = float(self.jobs[: self.steps].sum(axis=1).mean()) / self.layout.units * round_s
         objective_s = float(rounds.mean() + self.risk * rounds.std()) if self.risk else float(rounds.mean())
@@ -133,6 +135,7 @@ class CoreProblem:
             total_s=total_s,
             objective_s=objective_s * round_s,
             parts={"busy_s": busy_s, "wait_s": total_s - busy_s},
+            tie=float(largest.mean()),
         )
 
     def cascade(self, decision: Decision) -> Cascade:
@@ -197,9 +200,13 @@ class CoreProblem:
 
     def all_rounds(self, decision: Decision) -> NDArray[np.int32]:
         """Rounds of every step, the bootstrapped ones last, `[S']`."""
-        at = queued(self.jobs, decision.place_of, self.layout.places)
-        rounds: NDArray[np.int32] = -(-at.max(axis=1) // self.layout.servers)
+        rounds: NDArray[np.int32] = -(-self._largest(decision) // self.layout.servers)
         return rounds
+
+    def _largest(self, decision: Decision) -> NDArray[np.int32]:
+        """Jobs of the busiest place in every step, the bootstrapped ones last, `[S']`."""
+        largest: NDArray[np.int32] = queued(self.jobs, decision.place_of, self.layout.places).max(axis=1)
+        return largest
 
 
 def problem_of(control: Control[Decision]) -> CoreProblem:

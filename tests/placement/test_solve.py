@@ -13,6 +13,7 @@ from moeplan.common.errors import Contradiction, UsageError
 from moeplan.placement import Bound, Budget, Stop, register, solve, solvers_of
 from moeplan.placement.channels.problem import Decision
 from moeplan.placement.control import Claim
+from moeplan.placement.problem import Cost
 from moeplan.placement.registry import SolverInfo, unregister
 
 from .channels.instances import grid, problem, random_tokens
@@ -104,6 +105,21 @@ def test_a_bound_that_meets_the_cost_is_optimal_whatever_is_claimed(posed, fake)
         return Claim(Stop.CONVERGED, Bound(cost, "exact"))
 
     assert solve(posed, fake(modest)).stop is Stop.OPTIMAL
+
+
+def test_of_equal_objectives_the_lower_tie_is_kept(posed, fake, monkeypatch):
+    first, second, third = placed(0, 1, 2, 3, 0, 1), placed(1, 1, 2, 3, 0, 1), placed(2, 1, 2, 3, 0, 1)
+    ties = {first: 3.0, second: 1.0, third: 2.0}
+    monkeypatch.setattr(type(posed), "evaluate", lambda _, decision: Cost(1.0, 1.0, tie=ties[decision]))
+
+    def three(control):
+        for decision in (first, second, third):
+            control.offer(decision)
+        return Claim(Stop.CONVERGED)
+
+    result = solve(posed, fake(three))
+    assert result.decision == second
+    assert [point.best_s for point in result.anytime] == [1.0]
 
 
 def test_ctrl_c_keeps_the_best_so_far(posed, fake):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from moeplan.common.errors import UsageError
 from moeplan.placement import solve, solvers_of
+from moeplan.placement.cores.problem import Decision
 from moeplan.placement.cores.published import token_pairs
 from moeplan.placement.result import Budget
 from moeplan.placement.testing import check_solver
@@ -51,6 +54,19 @@ def test_bounds_of_part_of_the_steps_hold(seed):
     for name in ("cpsat", "ilp"):
         result = solve(problem, name, budget=Budget(time_s=20.0), options={"steps": 2})
         assert result.bound.value_s <= best_s + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_start_at_the_bound_is_left_for_one_with_less_to_do(seed):
+    # Rounds of one: whatever fits meets the bound, but the fullest core may have up to eight jobs.
+    problem = posed(random_tokens(seed, 3, 8, 8, 2), 8, layout(4, 8, width=1, room=4))
+    crowded = Decision(np.array([0, 0, 0, 0, 1, 1, 1, 1], dtype=np.int32))
+    everything = (Decision(np.array(cores)) for cores in itertools.product(range(4), repeat=8))
+    least = min(problem.evaluate(d).rank for d in everything if problem.check(d) is None)
+    found = solve(problem, "annealing", budget=Budget(time_s=None, iterations=4_000), start=crowded)
+    assert found.stop == "optimal"
+    assert found.cost.rank == pytest.approx(least)
+    assert found.cost.tie < problem.evaluate(crowded).tie
 
 
 def test_coactivation_parts_experts_that_fire_together():
