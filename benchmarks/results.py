@@ -33,15 +33,15 @@ def main() -> None:
 
 
 def _makers() -> dict[str, Callable[[], str]]:
+    folder = Path(os.environ["MOEPLAN_TRACES"]) if "MOEPLAN_TRACES" in os.environ else None
     makers: dict[str, Callable[[], str]] = {
         "sweep": sweep,
         "reproduced": reproduced,
         "ablation": lambda: ablation.markdown(list(ablation.rows())),
         "rexpert": lambda: rexpert_row.text(rexpert_tables.rows()),
-        "pooling": pooling.tables,
+        "pooling": lambda: pooling.tables(folder),
     }
-    if "MOEPLAN_TRACES" in os.environ:
-        folder = Path(os.environ["MOEPLAN_TRACES"])
+    if folder is not None:
         makers["replicas"] = lambda: replicas(folder)
         makers["mapping"] = lambda: mapping(folder)
     return makers
