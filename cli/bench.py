@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..common.errors import NothingFound, UsageError
+from . import parameters
 from .console import note, show, show_json, stderr, table
 from .options import check_outputs
 
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 _WHAT, _OUTPUT = "What to measure", "What to write"
 What = Literal["tokens", "experts", "layers", "sites", "steps", "all", "stated"]
 
+_What = Annotated[
+    What,
+    typer.Option(help="Axis to go along (all: every one), or the stated sizes.", rich_help_panel=_WHAT),
+]
+_Quick = Annotated[bool, typer.Option("--quick", help="The smaller sizes only.", rich_help_panel=_WHAT)]
+_Extrapolate = Annotated[
+    bool, typer.Option("--extrapolate", help="Also what lies far beyond the sizes.", rich_help_panel=_WHAT)
+]
+_Svg = Annotated[Path | None, parameters.picture(_OUTPUT)]
+_Output = Annotated[Path | None, parameters.output("Folder of measured points; resumes it.", _OUTPUT)]
+_Json = Annotated[bool, parameters.json(_OUTPUT)]
+
 
 def app() -> typer.Typer:
     """The verbs of `moeplan bench`."""
@@ -32,27 +45,12 @@ def app() -> typer.Typer:
 
 
 def scale(
-    what: Annotated[
-        What,
-        typer.Option(help="Axis to go along (all: every one), or the stated sizes.", rich_help_panel=_WHAT),
-    ] = "all",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="The smaller sizes only.", rich_help_panel=_WHAT)
-    ] = False,
-    extrapolate: Annotated[
-        bool,
-        typer.Option("--extrapolate", help="Also what lies far beyond the sizes.", rich_help_panel=_WHAT),
-    ] = False,
-    svg: Annotated[Path | None, typer.Option(help="Picture.", rich_help_panel=_OUTPUT)] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Folder of measured points; resumes it.", rich_help_panel=_OUTPUT
-        ),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
-    ] = False,
+    what: _What = "all",
+    quick: _Quick = False,
+    extrapolate: _Extrapolate = False,
+    svg: _Svg = None,
+    output: _Output = None,
+    json: _Json = False,
 ) -> None:
     """Measure how time and memory grow with tokens, experts, layers, sites and steps.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ..common.errors import BadInput, UsageError
+from . import parameters
 from .check_engine import engine_findings
 from .console import show, show_json, table
 from .options import show_layers
@@ -25,39 +26,42 @@ NounT = TypeVar("NounT")
 _ENGINE = "The file of an engine"
 _WORDS = {True: "ok", False: "WRONG", None: "skipped"}
 
+_Plan = Annotated[Path, typer.Argument(help="A plan (.json), or with --engine the file of an engine.")]
+_Trace = Annotated[Path | None, typer.Option(help="The trace that was planned on: score the plan again.")]
+_HeldOut = Annotated[Path | None, typer.Option(help="The held-out trace, where it was another one.")]
+_Platform = Annotated[str | None, typer.Option(help="The platform, where it is no preset.")]
+_EngineName = Annotated[
+    str | None,
+    typer.Option(
+        help="Check the file of an engine: sglang, vllm, vllm-ascend, tensorrt-llm, eplb.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+_EpSize = Annotated[
+    int | None, typer.Option(min=1, help="Its expert-parallel ranks.", rich_help_panel=_ENGINE)
+]
+_Nodes = Annotated[int | None, typer.Option(min=1, help="Its nodes (default: 1).", rich_help_panel=_ENGINE)]
+_Redundant = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Redundant experts it is launched with (default: what the file has).",
+        rich_help_panel=_ENGINE,
+    ),
+]
+
 
 def check(
-    plan: Annotated[Path, typer.Argument(help="A plan (.json), or with --engine the file of an engine.")],
-    trace: Annotated[
-        Path | None, typer.Option(help="The trace that was planned on: score the plan again.")
-    ] = None,
-    held_out: Annotated[
-        Path | None, typer.Option(help="The held-out trace, where it was another one.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="The model, where it is no preset.")] = None,
-    platform: Annotated[str | None, typer.Option(help="The platform, where it is no preset.")] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="Check the file of an engine: sglang, vllm, vllm-ascend, tensorrt-llm, eplb.",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = None,
-    ep_size: Annotated[
-        int | None, typer.Option(min=1, help="Its expert-parallel ranks.", rich_help_panel=_ENGINE)
-    ] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Its nodes (default: 1).", rich_help_panel=_ENGINE)
-    ] = None,
-    redundant: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Redundant experts it is launched with (default: what the file has).",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    plan: _Plan,
+    trace: _Trace = None,
+    held_out: _HeldOut = None,
+    model: parameters.UnshippedModel = None,
+    platform: _Platform = None,
+    engine: _EngineName = None,
+    ep_size: _EpSize = None,
+    nodes: _Nodes = None,
+    redundant: _Redundant = None,
+    json: parameters.Json = False,
 ) -> None:
     """Check a plan: schema, feasibility, sums and gaps, and that model and platform are still the same.
 

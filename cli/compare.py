@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..common.errors import UsageError, did_you_mean
+from . import parameters
 from .console import note, show, show_json, stderr, table
 from .options import check_outputs, parse_budget
 from .planning import cores
@@ -23,44 +24,48 @@ if TYPE_CHECKING:
 
 _WHAT, _HOW, _OUTPUT = "What to compare", "How to run", "What to write"
 
+_Suite = Annotated[
+    Literal["quick", "full"], typer.Option(help="Set of frozen instances.", rich_help_panel=_WHAT)
+]
+_Families = Annotated[
+    list[str] | None, typer.Option(help="Only these families; repeatable.", rich_help_panel=_WHAT)
+]
+_Instances = Annotated[
+    list[str] | None, typer.Option(help="Only these instances; repeatable.", rich_help_panel=_WHAT)
+]
+_Solvers = Annotated[
+    list[str] | None, typer.Option(help="Only these solvers; repeatable.", rich_help_panel=_WHAT)
+]
+_Seeds = Annotated[int, typer.Option(min=1, max=1000, help="Seeds of every search.", rich_help_panel=_WHAT)]
+
+_Budget = Annotated[str, typer.Option(help="Of every cell: 2s, 20000it, or both.", rich_help_panel=_HOW)]
+_Memory = Annotated[
+    str, typer.Option(help="Address space of a cell's process; 0 for no limit.", rich_help_panel=_HOW)
+]
+_Jobs = Annotated[int | None, parameters.jobs("Cells", _HOW)]
+
+_Output = Annotated[Path, parameters.output("Folder of finished cells; resumes it.", _OUTPUT)]
+_Report = Annotated[Path | None, parameters.page(_OUTPUT)]
+_BestKnown = Annotated[
+    Path | None,
+    typer.Option(help="Best-known file to improve (read and written).", rich_help_panel=_OUTPUT),
+]
+_Json = Annotated[bool, parameters.json(_OUTPUT)]
+
 
 def compare(
-    suite: Annotated[
-        Literal["quick", "full"], typer.Option(help="Set of frozen instances.", rich_help_panel=_WHAT)
-    ] = "quick",
-    family: Annotated[
-        list[str] | None, typer.Option(help="Only these families; repeatable.", rich_help_panel=_WHAT)
-    ] = None,
-    instance: Annotated[
-        list[str] | None, typer.Option(help="Only these instances; repeatable.", rich_help_panel=_WHAT)
-    ] = None,
-    solver: Annotated[
-        list[str] | None, typer.Option(help="Only these solvers; repeatable.", rich_help_panel=_WHAT)
-    ] = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, max=1000, help="Seeds of every search.", rich_help_panel=_WHAT)
-    ] = 2,
-    budget: Annotated[
-        str, typer.Option(help="Of every cell: 2s, 20000it, or both.", rich_help_panel=_HOW)
-    ] = "1s",
-    memory: Annotated[
-        str, typer.Option(help="Address space of a cell's process; 0 for no limit.", rich_help_panel=_HOW)
-    ] = "8 GiB",
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Cells side by side (default: cores).", rich_help_panel=_HOW)
-    ] = None,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Folder of finished cells; resumes it.", rich_help_panel=_OUTPUT),
-    ] = Path("moeplan-compare"),
-    report: Annotated[Path | None, typer.Option(help="Also a page (.html).", rich_help_panel=_OUTPUT)] = None,
-    best_known: Annotated[
-        Path | None,
-        typer.Option(help="Best-known file to improve (read and written).", rich_help_panel=_OUTPUT),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
-    ] = False,
+    suite: _Suite = "quick",
+    family: _Families = None,
+    instance: _Instances = None,
+    solver: _Solvers = None,
+    seeds: _Seeds = 2,
+    budget: _Budget = "1s",
+    memory: _Memory = "8 GiB",
+    jobs: _Jobs = None,
+    output: _Output = Path("moeplan-compare"),
+    report: _Report = None,
+    best_known: _BestKnown = None,
+    json: _Json = False,
 ) -> None:
     """Run every solver on every instance with every seed, each cell in its own process.
 

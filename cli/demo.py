@@ -11,6 +11,7 @@ import typer
 from ..common.errors import BadInput
 from ..common.execution import Execution
 from ..common.files import atomic_path
+from . import parameters
 from .console import show
 from .options import check_outputs
 from .plan_channels import plan_channels_of
@@ -23,10 +24,11 @@ MODEL, PLATFORM = "deepseek-v2-lite", "spimoe-4x8"
 BATCH, STEPS, SEED = 32, 128, 0
 
 
+_Folder = Annotated[Path, parameters.output("Folder for trace, plan and report; made where missing.")]
+
+
 def demo(
-    folder: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for trace, plan and report; made where missing.")
-    ] = Path("moeplan-demo"),
+    folder: _Folder = Path("moeplan-demo"),
 ) -> None:
     """Plan a small synthetic trace in seconds, and see what a plan looks like."""
     from ..hardware.platform import load_platform

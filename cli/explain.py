@@ -9,22 +9,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..common.errors import BadInput
+from . import parameters
 from .console import show, show_json, table
 from .options import check_outputs
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ..placement.replicas.explain import Explanation
 
 
+_Plan = Annotated[Path, typer.Argument(help="A plan of replicas (.json).")]
+_Threshold = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Least part of the largest load that makes it worth it.")
+]
+_Traffic = Annotated[
+    Path | None, typer.Option(help="Write the predicted rank-to-rank traffic there (.json).")
+]
+
+
 def explain(
-    plan: Annotated[Path, typer.Argument(help="A plan of replicas (.json).")],
-    threshold: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Least part of the largest load that makes it worth it.")
-    ] = 0.05,
-    traffic: Annotated[
-        Path | None, typer.Option(help="Write the predicted rank-to-rank traffic there (.json).")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    plan: _Plan,
+    threshold: _Threshold = 0.05,
+    traffic: _Traffic = None,
+    json: parameters.Json = False,
 ) -> None:
     """Explain a plan: its ceiling and what limits it, what moves, what it gains, whether that is worth it.
 
@@ -68,8 +76,6 @@ def explain(
 
 
 def _show(found: Explanation, shares: dict[str, float], traffic: Path | None) -> None:
-    from ..hardware.units import format_bytes, format_s
-
     show(
         found.verdict,
         f"ceiling: balancedness {found.ceiling:.4f} on the profile's sum, reached: {found.reached:.4f}",
@@ -77,25 +83,43 @@ def _show(found: Explanation, shares: dict[str, float], traffic: Path | None) ->
     if found.gain_over_eplb is not None:
         change = f"{abs(found.gain_over_eplb):.1%} {'less' if found.gain_over_eplb >= 0.0 else 'more'}"
         show(f"EPLB:    {found.measure} is {change} than under EPLB ({found.measured_on})")
-    moved = f"moved:   {found.moved_slots} of {found.slots} slots, from the {found.before} placement"
-    if found.moved_bytes is not None and found.moving_s is not None:
-        moved += (
-            f": {format_bytes(found.moved_bytes)}, {format_s(found.moving_s)} over the busiest rank's link"
-        )
-        if found.steps_to_repay is not None:
-            moved += f", repaid after {found.steps_to_repay:.0f} steps"
-    show(moved)
     show(
+        _moved(found),
         f"traffic: {shares['same_rank']:.1%} stays on its rank, {shares['same_node']:.1%} inside the node, "
-        f"{shares['cross_node']:.1%} to other nodes"
+        f"{shares['cross_node']:.1%} to other nodes",
+        *_limits(found),
+        _tightest(found),
     )
+    if traffic is not None:
+        show(f"traffic matrix: {traffic}")
+
+
+def _moved(found: Explanation) -> str:
+    from ..hardware.units import format_bytes, format_s
+
+    moved = f"moved:   {found.moved_slots} of {found.slots} slots, from the {found.before} placement"
+    if found.moved_bytes is None or found.moving_s is None:
+        return moved
+    moved += f": {format_bytes(found.moved_bytes)}, {format_s(found.moving_s)} over the busiest rank's link"
+    if found.steps_to_repay is not None:
+        moved += f", repaid after {found.steps_to_repay:.0f} steps"
+    return moved
+
+
+def _limits(found: Explanation) -> list[str]:
+    """What limits how many layers, the most first."""
     limits: dict[str, int] = {}
     for layer in found.layers:
         kind = layer.limit.split(":")[0]
         limits[kind] = limits.get(kind, 0) + 1
-    for kind, number in sorted(limits.items(), key=lambda item: -item[1]):
-        show(f"limit:   {number} of {len(found.layers)} layers by {kind}")
-    tightest = sorted(found.layers, key=lambda layer: layer.reached)[:5]
+    return [
+        f"limit:   {number} of {len(found.layers)} layers by {kind}"
+        for kind, number in sorted(limits.items(), key=lambda item: -item[1])
+    ]
+
+
+def _tightest(found: Explanation) -> Table:
+    """The layers furthest from balance."""
     rows = (
         (
             layer.layer,
@@ -104,8 +128,6 @@ def _show(found: Explanation, shares: dict[str, float], traffic: Path | None) ->
             f"{layer.hottest_expert} ({layer.hottest_share:.1%}, {layer.hottest_replicas} replicas)",
             layer.limit,
         )
-        for layer in tightest
+        for layer in sorted(found.layers, key=lambda layer: layer.reached)[:5]
     )
-    show(table(("layer", "balancedness", "ceiling", "hottest expert", "limited by"), rows))
-    if traffic is not None:
-        show(f"traffic matrix: {traffic}")
+    return table(("layer", "balancedness", "ceiling", "hottest expert", "limited by"), rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..common.errors import BadInput, UsageError
+from . import parameters
 from .console import show, show_json, table
 from .options import check_outputs, show_layers
 
@@ -17,19 +18,21 @@ if TYPE_CHECKING:
     from ..workload.model import MoEModel
 
 
+_Plan = Annotated[
+    Path, typer.Argument(help="A plan of replicas (.json); for sglang also counts (.npz) or a trace.")
+]
+_EngineName = Annotated[
+    str, typer.Option(help="sglang, vllm, vllm-ascend, tensorrt-llm or eplb (DeepSeek's arrays).")
+]
+_Output = Annotated[Path, parameters.output("The file; for vllm .json holds lists, .jsonl a mapping line.")]
+
+
 def export(
-    plan: Annotated[
-        Path, typer.Argument(help="A plan of replicas (.json); for sglang also counts (.npz) or a trace.")
-    ],
-    engine: Annotated[
-        str, typer.Option(help="sglang, vllm, vllm-ascend, tensorrt-llm or eplb (DeepSeek's arrays).")
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="The file; for vllm .json holds lists, .jsonl a mapping line."),
-    ],
-    model: Annotated[str | None, typer.Option(help="The model, where it is no preset.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    plan: _Plan,
+    engine: _EngineName,
+    output: _Output,
+    model: parameters.UnshippedModel = None,
+    json: parameters.Json = False,
 ) -> None:
     """Write what an engine loads, and beside it FILE.moeplan.json with launch flags and preconditions.
 

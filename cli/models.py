@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import parameters
 from .console import show, show_json, table
 from .options import named, show_layers
 
@@ -17,12 +18,13 @@ _GIB, _MIB = 2.0**30, 2.0**20
 _DERIVED = ("expert_params", "expert_bytes", "routed_params", "routed_bytes", "other_params", "other_bytes")
 
 
+_Name = Annotated[str | None, typer.Argument(help="A preset, YAML file or config.json, in full.")]
+
+
 def models(
-    name: Annotated[str | None, typer.Argument(help="A preset, YAML file or config.json, in full.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    yaml: Annotated[
-        bool, typer.Option("--yaml", help="Print the preset's file, to start your own from.")
-    ] = False,
+    name: _Name = None,
+    json: parameters.Json = False,
+    yaml: parameters.Yaml = False,
 ) -> None:
     """List the models that ship with moeplan, or show one with its source."""
     from ..workload.model import load_model, model_names, model_yaml

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,6 +12,8 @@ from ..common.errors import UsageError
 from ..common.files import check_writable
 
 if TYPE_CHECKING:
+    import typer
+
     from ..placement.result import Budget
 
 NumberT = TypeVar("NumberT", int, float)
@@ -121,6 +123,30 @@ def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, str | Path 
                 f"{name} and {other} name the same file, {str(path)!r}", fix="choose another name"
             )
         check_writable(path)
+
+
+def flag_of(parameter: str) -> str:
+    """Return how a parameter of a verb is written on the command line: "held_out" is "--held-out"."""
+    return "--" + parameter.replace("_", "-")
+
+
+def is_given(context: typer.Context, parameter: str) -> bool:
+    """Tell whether an option was written on the command line, be it with its default."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def refuse_foreign(
+    context: typer.Context, only: Mapping[str, tuple[str, ...]], family: str, platform: str
+) -> None:
+    """Raise UsageError on an option that the machine's family would silently ignore.
+
+    `only` maps the options that not every family has to the families that do.
+    """
+    for name, families in only.items():
+        if family not in families and is_given(context, name):
+            option = flag_of(name)
+            raise UsageError(f"{option} says nothing about {platform}", where=option, fix="leave it out")
 
 
 def named(name: str | None, what: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..common.errors import UsageError
+from . import parameters
 from .console import show, show_json, table
 from .options import LONGEST_CONTEXT, check_outputs
 
@@ -21,55 +22,47 @@ if TYPE_CHECKING:
 
 _INPUT, _OUTPUT = "What to serve", "What to write"
 
+_Model = Annotated[str, typer.Option(help="Preset, YAML file or config.json.", rich_help_panel=_INPUT)]
+_Platform = Annotated[str, parameters.platform(_INPUT, which=" with GPU and PIM")]
+_Gpus = Annotated[int, parameters.expert_gpus(_INPUT)]
+_TensorParallel = Annotated[int, parameters.tensor_parallel(_INPUT)]
+_Batches = Annotated[
+    str, typer.Option(help="Requests in a step, of all GPUs together.", rich_help_panel=_INPUT)
+]
+_Contexts = Annotated[str, typer.Option(help="Tokens that every request attends to.", rich_help_panel=_INPUT)]
+_Prefill = Annotated[int, parameters.prefill(_INPUT)]
+_PrefillTokens = Annotated[int | None, parameters.prefill_tokens(_INPUT, help="Tokens of a prompt (1024).")]
+_Trace = Annotated[Path | None, parameters.trace(_INPUT, help="Routing trace (default: synthetic).")]
+_Steps = Annotated[int | None, parameters.steps(_INPUT, help="Decode steps, with a trace (default: 4).")]
+_Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Solver of the family partition; repeatable (default: as in Sieve).", rich_help_panel=_INPUT
+    ),
+]
+_Timing = Annotated[parameters.Timing, parameters.timing(_INPUT)]
+_Seed = Annotated[int, parameters.seed("Of routing and prompts.", _INPUT)]
+
+_Svg = Annotated[Path | None, parameters.picture(_OUTPUT)]
+_Json = Annotated[bool, parameters.json(_OUTPUT, help="Print one JSON object instead.")]
+
 
 def pareto(
-    model: Annotated[str, typer.Option(help="Preset, YAML file or config.json.", rich_help_panel=_INPUT)],
-    platform: Annotated[
-        str, typer.Option(help="Preset or YAML file with GPU and PIM.", rich_help_panel=_INPUT)
-    ] = "b200-hbmpim",
-    gpus: Annotated[
-        int, typer.Option(min=1, help="GPUs that share the experts.", rich_help_panel=_INPUT)
-    ] = 1,
-    tensor_parallel: Annotated[
-        int, typer.Option(min=1, help="GPUs that share attention.", rich_help_panel=_INPUT)
-    ] = 1,
-    batches: Annotated[
-        str, typer.Option(help="Requests in a step, of all GPUs together.", rich_help_panel=_INPUT)
-    ] = "8,16,32,64,128,256,512",
-    contexts: Annotated[
-        str, typer.Option(help="Tokens that every request attends to.", rich_help_panel=_INPUT)
-    ] = "1024",
-    prefill: Annotated[
-        int, typer.Option(min=0, max=10_000, help="Prompts in every batch.", rich_help_panel=_INPUT)
-    ] = 0,
-    prefill_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_000_000, help="Tokens of a prompt (1024).", rich_help_panel=_INPUT),
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Routing trace (default: synthetic).", rich_help_panel=_INPUT)
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Decode steps, with a trace (default: 4).", rich_help_panel=_INPUT),
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Solver of the family partition; repeatable (default: as in Sieve).", rich_help_panel=_INPUT
-        ),
-    ] = None,
-    timing: Annotated[
-        Literal["estimate", "timeline"],
-        typer.Option(
-            help="A layer takes max(T_comm, T_gpu, T_pim), or as long as its tasks.", rich_help_panel=_INPUT
-        ),
-    ] = "estimate",
-    seed: Annotated[int, typer.Option(min=0, help="Of routing and prompts.", rich_help_panel=_INPUT)] = 0,
-    svg: Annotated[Path | None, typer.Option(help="Picture.", rich_help_panel=_OUTPUT)] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead.", rich_help_panel=_OUTPUT)
-    ] = False,
+    model: _Model,
+    platform: _Platform = "b200-hbmpim",
+    gpus: _Gpus = 1,
+    tensor_parallel: _TensorParallel = 1,
+    batches: _Batches = "8,16,32,64,128,256,512",
+    contexts: _Contexts = "1024",
+    prefill: _Prefill = 0,
+    prefill_tokens: _PrefillTokens = None,
+    trace: _Trace = None,
+    steps: _Steps = None,
+    policy: _Policies = None,
+    timing: _Timing = "estimate",
+    seed: _Seed = 0,
+    svg: _Svg = None,
+    json: _Json = False,
 ) -> None:
     """Sweep batch sizes and contexts: tokens per second and user against tokens per second and GPU.
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..common.errors import BadInput, UsageError
+from . import parameters
 from .console import note, show, show_json, table
-from .options import LONGEST_CONTEXT, parse_budget, parse_layers
+from .options import parse_budget, parse_layers
 from .traffic import Replay, read_traffic
 
 if TYPE_CHECKING:
@@ -24,72 +25,66 @@ FAMILY = "partition"
 _INPUT, _SEARCH, _OUTPUT = "What to split", "How to split", "What to print"
 Layout = Literal["tp", "ep"]
 
+_Model = Annotated[str, parameters.model(_INPUT)]
+_Platform = Annotated[str, parameters.platform(_INPUT, which=", with GPU and PIM")]
+_TokensPerExpert = Annotated[
+    Path | None,
+    typer.Option(
+        help="One layer in one step: a whole number per expert (text or JSON).", rich_help_panel=_INPUT
+    ),
+]
+_Trace = Annotated[Path | None, parameters.trace(_INPUT, help="Routing trace (.parquet), all layers.")]
+_Batch = Annotated[int | None, parameters.batch(_INPUT, help="Tokens of a step of the trace (default: 32).")]
+_Steps = Annotated[int | None, parameters.steps(_INPUT, help="Steps of the trace (default: 16).")]
+_Layers = Annotated[
+    str | None,
+    typer.Option(
+        help="Layers, as in 3-5,8 (default: all of the trace; with counts, the first MoE layer).",
+        rich_help_panel=_INPUT,
+    ),
+]
+_Layout = Annotated[
+    Layout,
+    typer.Option(
+        help="Every expert over all channels (tp, Sieve), or on one of its own (ep, PIMoE).",
+        rich_help_panel=_INPUT,
+    ),
+]
+_Context = Annotated[int, parameters.pim_context(_INPUT)]
+_Comm = Annotated[
+    str, typer.Option(metavar="TIME", help="Communication between GPUs.", rich_help_panel=_INPUT)
+]
+
+_Policy = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME|all",
+        help="See moeplan solvers partition; all: the published ones, fast and exact.",
+        rich_help_panel=_SEARCH,
+    ),
+]
+_Budget = Annotated[
+    str, typer.Option(help="Per layer and step, where a policy searches.", rich_help_panel=_SEARCH)
+]
+_Seed = Annotated[int, parameters.seed("Of replay and search.", _SEARCH)]
+_Json = Annotated[bool, parameters.json(_OUTPUT)]
+
 
 def partition(
-    model: Annotated[
-        str, typer.Option(help="Preset, YAML file or Hugging Face config.json.", rich_help_panel=_INPUT)
-    ],
-    platform: Annotated[
-        str, typer.Option(help="Preset or YAML file, with GPU and PIM.", rich_help_panel=_INPUT)
-    ],
-    tokens_per_expert: Annotated[
-        Path | None,
-        typer.Option(
-            help="One layer in one step: a whole number per expert (text or JSON).", rich_help_panel=_INPUT
-        ),
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Routing trace (.parquet), all layers.", rich_help_panel=_INPUT)
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(min=1, help="Tokens of a step of the trace (default: 32).", rich_help_panel=_INPUT),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Steps of the trace (default: 16).", rich_help_panel=_INPUT),
-    ] = None,
-    layers: Annotated[
-        str | None,
-        typer.Option(
-            help="Layers, as in 3-5,8 (default: all of the trace; with counts, the first MoE layer).",
-            rich_help_panel=_INPUT,
-        ),
-    ] = None,
-    layout: Annotated[
-        Layout,
-        typer.Option(
-            help="Every expert over all channels (tp, Sieve), or on one of its own (ep, PIMoE).",
-            rich_help_panel=_INPUT,
-        ),
-    ] = "tp",
-    context: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=LONGEST_CONTEXT,
-            help="Tokens that attention on PIM looks back to (0: none).",
-            rich_help_panel=_INPUT,
-        ),
-    ] = 1024,
-    comm: Annotated[
-        str, typer.Option(metavar="TIME", help="Communication between GPUs.", rich_help_panel=_INPUT)
-    ] = "0s",
-    policy: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME|all",
-            help="See moeplan solvers partition; all: the published ones, fast and exact.",
-            rich_help_panel=_SEARCH,
-        ),
-    ] = "all",
-    budget: Annotated[
-        str, typer.Option(help="Per layer and step, where a policy searches.", rich_help_panel=_SEARCH)
-    ] = "2s",
-    seed: Annotated[int, typer.Option(min=0, help="Of replay and search.", rich_help_panel=_SEARCH)] = 0,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
-    ] = False,
+    model: _Model,
+    platform: _Platform,
+    tokens_per_expert: _TokensPerExpert = None,
+    trace: _Trace = None,
+    batch: _Batch = None,
+    steps: _Steps = None,
+    layers: _Layers = None,
+    layout: _Layout = "tp",
+    context: _Context = 1024,
+    comm: _Comm = "0s",
+    policy: _Policy = "all",
+    budget: _Budget = "2s",
+    seed: _Seed = 0,
+    json: _Json = False,
 ) -> None:
     """Split the experts of MoE layers between a GPU and its PIM channels, by every policy.
 

@@ -23,30 +23,31 @@ if TYPE_CHECKING:
     from ..placement.replicas.problem import ReplicaProblem, Settings
     from ..placement.replicas.ranks import Ranks
     from ..workload.counts import CountLoad
+    from ..workload.model import MoEModel
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaOptions:
-    """What only this family is asked."""
+    """What only this family is asked, by the names of the verb's parameters; risk every family is."""
 
-    load: Path | None = None
     nodes: int | None = None
     ranks_per_node: int | None = None
+    load: Path | None = None
+    slots: int | None = None
+    groups: int = 1
     intra_bandwidth: str | None = None
     inter_bandwidth: str | None = None
-    slots: int | None = None
     slots_per_rank: str | None = None
     speeds: str | None = None
-    groups: int = 1
     dispatch: Literal["equal", "hash", "nearest", "fixed"] = "equal"
     sources: Literal["uniform", "slots"] = "uniform"
     duplicates: bool = False
-    risk: float = 0.0
     drift: float = 0.0
     traffic_weight: float = 0.0
     tile: int = 1
     current: Path | None = None
     max_moves: int | None = None
+    risk: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,47 +218,63 @@ def _counted(request: Request, options: ReplicaOptions, ranks: int) -> _Traffic:
         raise UsageError("counts do not tell which rank a token came from", where="--sources", fix="uniform")
     load = read_load(options.load, request.model)
     layers = load.layers if request.layers is None else parse_layers(request.layers, load.layers, "the load")
-    profile = _rows(load, layers, options.load)
-    other, share = request.replay.held_out, 0.0
-    held_out, source = None, load
-    if isinstance(other, Path):
-        if other.resolve() == options.load.resolve():
-            raise UsageError(
-                "the held-out counts are the profiled ones: their score would say nothing",
-                where="--held-out",
-                fix="name other counts, or a share such as 0.5 of several windows",
-            )
-        source = read_load(other, request.model)
-        if source.model and load.model and source.model != load.model:
-            raise BadInput(
-                f"the held-out counts are of {source.model}",
-                where=str(other),
-                fix=f"name counts of {load.model}",
-            )
-        missing = sorted(set(layers) - set(source.layers))
-        if missing or source.num_experts != load.num_experts:
-            raise BadInput(
-                f"the held-out counts have {source.num_experts} experts and lack layers {missing}",
-                where=str(other),
-                allowed=f"{load.num_experts} experts, layers as in {options.load}",
-                fix="name counts of the same model",
-            )
-        held_out = _rows(source, layers, other)
-    elif not 0.0 <= other < 1.0:
-        raise UsageError(f"a held-out share cannot be {other}", where="--held-out", fix="0 to below 1")
-    elif len(profile) > 1 and other > 0.0:
-        last = min(len(profile) - 1, max(1, round(other * len(profile))))
-        share = other
-        profile, held_out = profile[:-last], profile[-last:]
-        _need_tokens(profile, layers, "profiled windows")
-        _need_tokens(held_out, layers, "held-out windows")
+    profile, part = _rows(load, layers, options.load), request.replay.held_out
+    if isinstance(part, Path):
+        other = _other_counts(part, options.load, load, layers, request.model)
+        held_out = _rows(other, layers, part)
+        pair = _entry(load, options.load, profile, request), _entry(other, part, held_out, request)
+        return _Traffic(profile, held_out, layers, pair, load.remarks)
+    profile, last = _split_by_time(profile, part, layers)
+    share = 0.0 if last is None else part
     entries = (
         _entry(load, options.load, profile, request, share),
-        None
-        if held_out is None
-        else _entry(source, other if isinstance(other, Path) else options.load, held_out, request, share),
+        None if last is None else _entry(load, options.load, last, request, share),
     )
-    return _Traffic(profile, held_out, layers, entries, load.remarks)
+    return _Traffic(profile, last, layers, entries, load.remarks)
+
+
+def _other_counts(
+    path: Path, profiled: Path, load: CountLoad, layers: tuple[int, ...], model: MoEModel | None
+) -> CountLoad:
+    """Read held-out counts from a file of their own. Raises where they are not of the profiled model."""
+    from ..workload.readers.formats import read_load
+
+    if path.resolve() == profiled.resolve():
+        raise UsageError(
+            "the held-out counts are the profiled ones: their score would say nothing",
+            where="--held-out",
+            fix="name other counts, or a share such as 0.5 of several windows",
+        )
+    other = read_load(path, model)
+    if other.model and load.model and other.model != load.model:
+        raise BadInput(
+            f"the held-out counts are of {other.model}",
+            where=str(path),
+            fix=f"name counts of {load.model}",
+        )
+    missing = sorted(set(layers) - set(other.layers))
+    if missing or other.num_experts != load.num_experts:
+        raise BadInput(
+            f"the held-out counts have {other.num_experts} experts and lack layers {missing}",
+            where=str(path),
+            allowed=f"{load.num_experts} experts, layers as in {profiled}",
+            fix="name counts of the same model",
+        )
+    return other
+
+
+def _split_by_time(
+    windows: NDArray[np.float64], share: float, layers: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return profiled and held-out windows [S, L, E]: the last ones, where there are several and a share."""
+    if not 0.0 <= share < 1.0:
+        raise UsageError(f"a held-out share cannot be {share}", where="--held-out", fix="0 to below 1")
+    if len(windows) < 2 or share == 0.0:
+        return windows, None
+    last = min(len(windows) - 1, max(1, round(share * len(windows))))
+    _need_tokens(windows[:-last], layers, "profiled windows")
+    _need_tokens(windows[-last:], layers, "held-out windows")
+    return windows[:-last], windows[-last:]
 
 
 def _rows(load: CountLoad, layers: tuple[int, ...], path: Path) -> NDArray[np.float64]:
@@ -278,7 +295,7 @@ def _need_tokens(counts: NDArray[np.float64], layers: tuple[int, ...], where: st
 
 
 def _entry(
-    load: CountLoad, path: Path, counts: NDArray[np.float64], request: Request, share: float
+    load: CountLoad, path: Path, counts: NDArray[np.float64], request: Request, share: float = 0.0
 ) -> TrafficEntry:
     from ..common.files import fingerprint
     from ..placement.plan import TrafficEntry

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import parameters
 from .console import show, show_json, table
 from .options import named
 
@@ -26,12 +27,13 @@ _SYMBOLS = {"bytes_per_s": "B/s", "flop_per_s": "FLOP/s", "bytes": "B", "hz": "H
 _UNIT = re.compile(r"_(bytes_per_s|flop_per_s|bytes|hz|s)(?=\.|$)")
 
 
+_Name = Annotated[str | None, typer.Argument(help="A preset or YAML file, in full.")]
+
+
 def platforms(
-    name: Annotated[str | None, typer.Argument(help="A preset or YAML file, in full.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    yaml: Annotated[
-        bool, typer.Option("--yaml", help="Print the preset's file, to start your own from.")
-    ] = False,
+    name: _Name = None,
+    json: parameters.Json = False,
+    yaml: parameters.Yaml = False,
 ) -> None:
     """List the machines that ship with moeplan, or show one with every value in SI units and its source."""
     from ..hardware.platform import load_platform, platform_names, platform_yaml

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..common.errors import UsageError
+from . import parameters
 from .console import show, show_json, table
 from .planning import cores
 from .traffic import Replay, SplitBy, parse_held_out, read_traffic
@@ -22,74 +23,77 @@ _WHAT, _DIE, _SEARCH, _OUTPUT = "What to serve", "On what", "How to place", "Wha
 #: Batches behind the oldest for which the exchange of latency for occupancy is shown, and the default.
 _DEPTHS, _DEPTH = (0, 1, 2, 4, 8, 16), 4
 
+_Model = Annotated[str, parameters.model(_WHAT)]
+_Batch = Annotated[int, parameters.batch(_WHAT)]
+_Trace = Annotated[
+    Path | None,
+    parameters.trace(
+        _WHAT, help="Routing trace (.parquet; default: drawn from the fitted routing of the model)."
+    ),
+]
+_Steps = Annotated[int, parameters.steps(_WHAT)]
+_HeldOut = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE|FILE",
+        help="Of --trace: share that no placement sees (default: 0.5; 0: nothing), or another trace of "
+        "the model.",
+        rich_help_panel=_WHAT,
+    ),
+]
+_Split = Annotated[
+    SplitBy | None,
+    typer.Option(
+        help="Of --trace: hold out whole requests (default), or what came last.", rich_help_panel=_WHAT
+    ),
+]
+
+_Side = Annotated[int, typer.Option(help="Units along the side of a core: 2, 4, 6, 8.", rich_help_panel=_DIE)]
+_Mode = Annotated[
+    Literal["direct", "broadcast"],
+    typer.Option(
+        help="Every unit its own queue, or idle groups take jobs of their core's other units.",
+        rich_help_panel=_DIE,
+    ),
+]
+_Width = Annotated[int, typer.Option(help="Tokens of a job.", rich_help_panel=_DIE)]
+_Fetch = Annotated[
+    Literal["fifo", "load-aware"] | None,
+    typer.Option(
+        help="Also queue the steps as batches: one after the other, or cores that would idle run tokens "
+        "of those behind.",
+        rich_help_panel=_DIE,
+    ),
+]
+_FetchDepth = Annotated[
+    int | None, typer.Option(min=0, help=f"Batches that queue (default: {_DEPTH}).", rich_help_panel=_DIE)
+]
+
+_Placement = Annotated[
+    Literal["contiguous", "lpt", "coactivation", "ours"],
+    typer.Option(help="Which experts share a core.", rich_help_panel=_SEARCH),
+]
+_Seed = Annotated[int, parameters.seed("Of drawing, split, replay and search.", _SEARCH)]
+_Jobs = Annotated[int | None, parameters.jobs("Layers placed", _SEARCH)]
+_Json = Annotated[bool, parameters.json(_OUTPUT)]
+
 
 def pool(
-    model: Annotated[
-        str, typer.Option(help="Preset, YAML file or Hugging Face config.json.", rich_help_panel=_WHAT)
-    ],
-    batch: Annotated[int, typer.Option(min=1, help="Tokens of a decode step.", rich_help_panel=_WHAT)],
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="Routing trace (.parquet; default: drawn from the fitted routing of the model).",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    steps: Annotated[
-        int, typer.Option(min=1, help="Decode steps to profile, and to hold out.", rich_help_panel=_WHAT)
-    ] = 64,
-    held_out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE|FILE",
-            help="Of --trace: share that no placement sees (default: 0.5; 0: nothing), or another trace of "
-            "the model.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    split: Annotated[
-        SplitBy | None,
-        typer.Option(
-            help="Of --trace: hold out whole requests (default), or what came last.", rich_help_panel=_WHAT
-        ),
-    ] = None,
-    side: Annotated[
-        int, typer.Option(help="Units along the side of a core: 2, 4, 6, 8.", rich_help_panel=_DIE)
-    ] = 4,
-    mode: Annotated[
-        Literal["direct", "broadcast"],
-        typer.Option(
-            help="Every unit its own queue, or idle groups take jobs of their core's other units.",
-            rich_help_panel=_DIE,
-        ),
-    ] = "broadcast",
-    width: Annotated[int, typer.Option(help="Tokens of a job.", rich_help_panel=_DIE)] = 4,
-    fetch: Annotated[
-        Literal["fifo", "load-aware"] | None,
-        typer.Option(
-            help="Also queue the steps as batches: one after the other, or cores that would idle run tokens "
-            "of those behind.",
-            rich_help_panel=_DIE,
-        ),
-    ] = None,
-    fetch_depth: Annotated[
-        int | None,
-        typer.Option(min=0, help=f"Batches that queue (default: {_DEPTH}).", rich_help_panel=_DIE),
-    ] = None,
-    placement: Annotated[
-        Literal["contiguous", "lpt", "coactivation", "ours"],
-        typer.Option(help="Which experts share a core.", rich_help_panel=_SEARCH),
-    ] = "ours",
-    seed: Annotated[
-        int, typer.Option(min=0, help="Of drawing, split, replay and search.", rich_help_panel=_SEARCH)
-    ] = 0,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Layers placed side by side (default: cores).", rich_help_panel=_SEARCH),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
-    ] = False,
+    model: _Model,
+    batch: _Batch,
+    trace: _Trace = None,
+    steps: _Steps = 64,
+    held_out: _HeldOut = None,
+    split: _Split = None,
+    side: _Side = 4,
+    mode: _Mode = "broadcast",
+    width: _Width = 4,
+    fetch: _Fetch = None,
+    fetch_depth: _FetchDepth = None,
+    placement: _Placement = "ours",
+    seed: _Seed = 0,
+    jobs: _Jobs = None,
+    json: _Json = False,
 ) -> None:
     """Measure MFU, occupancy and rounds of a layer's experts on ReXpert's die.
 
@@ -105,12 +109,10 @@ def pool(
     if trace is None and (held_out is not None or split is not None):
         raise UsageError("--held-out and --split are of a trace, and there is none", fix="give --trace")
     depth = _depth(fetch, fetch_depth, steps)
-    die_layout(
-        shapes, die, mode=mode, width=width, cores=pooling_cores(die)
-    )  # refuses before traffic is read
-    profile, unseen, source = _steps(
-        shapes, trace, Replay(batch, steps, seed, parse_held_out(held_out or "0.5"), split or "request")
-    )
+    # Refuses before traffic is read.
+    die_layout(shapes, die, mode=mode, width=width, cores=pooling_cores(die))
+    how = Replay(batch, steps, seed, parse_held_out(held_out or "0.5"), split or "request")
+    profile, unseen, source = _steps(shapes, trace, how)
     score = measure(
         shapes, die, profile, unseen, placement=placement, mode=mode, width=width, seed=seed,
         jobs=min(jobs or cores(), len(profile.layers)),

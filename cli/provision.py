@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..common.errors import UsageError
+from . import parameters
 from .console import note, show, show_json, table, warn
 from .options import LONGEST_CONTEXT
 
@@ -30,74 +31,80 @@ _POOLS = {
 }
 _ANY_POOL = "rexpert-pool-35b"
 
+_Model = Annotated[str, parameters.model(_WHAT)]
+_Batch = Annotated[
+    int, typer.Option(min=1, max=65536, help="Requests of a decode step.", rich_help_panel=_WHAT)
+]
+_Context = Annotated[
+    int,
+    typer.Option(
+        min=1, max=LONGEST_CONTEXT, help="Tokens that each request attends to.", rich_help_panel=_WHAT
+    ),
+]
+_TpotTarget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Find the smallest pools whose decode step takes no longer, as in 2ms.",
+        rich_help_panel=_WHAT,
+    ),
+]
+
+_Platform = Annotated[
+    str | None,
+    parameters.platform(_POOL, which=" with dies and GPU (default: ReXpert's pool for the model)"),
+]
+_Dies = Annotated[
+    int | None, typer.Option(min=1, help="Dies (default: of the platform).", rich_help_panel=_POOL)
+]
+_Gpus = Annotated[
+    float | None,
+    typer.Option(help="GPUs (default: of the platform, else of the dies' peak).", rich_help_panel=_POOL),
+]
+_Order = Annotated[
+    Literal["ep-first", "tp-first"],
+    typer.Option(help="What partial sums are added over first.", rich_help_panel=_POOL),
+]
+_Attention = Annotated[
+    Literal["published", "checkpoint"],
+    typer.Option(
+        help="Every layer caches all tokens (ReXpert), or what the model's configuration says.",
+        rich_help_panel=_POOL,
+    ),
+]
+
+_Trace = Annotated[
+    Path | None,
+    parameters.trace(_ROUTING, help="Routing trace (.parquet; default: synthetic, fitted where known)."),
+]
+_Union = Annotated[
+    float | None,
+    typer.Option(
+        min=1.0,
+        help="Experts of a layer that the batch activates (default: counted).",
+        rich_help_panel=_ROUTING,
+    ),
+]
+_Steps = Annotated[int, parameters.steps(_ROUTING, help="Decode steps to count on.")]
+_Seed = Annotated[int, parameters.seed("Of the steps.", _ROUTING)]
+_Json = Annotated[bool, parameters.json(_OUTPUT)]
+
 
 def provision(
-    model: Annotated[
-        str, typer.Option(help="Preset, YAML file or Hugging Face config.json.", rich_help_panel=_WHAT)
-    ],
-    batch: Annotated[
-        int, typer.Option(min=1, max=65536, help="Requests of a decode step.", rich_help_panel=_WHAT)
-    ],
-    context: Annotated[
-        int,
-        typer.Option(
-            min=1, max=LONGEST_CONTEXT, help="Tokens that each request attends to.", rich_help_panel=_WHAT
-        ),
-    ],
-    tpot_target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Find the smallest pools whose decode step takes no longer, as in 2ms.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    platform: Annotated[
-        str | None,
-        typer.Option(
-            help="Preset or YAML file with dies and GPU (default: ReXpert's pool for the model).",
-            rich_help_panel=_POOL,
-        ),
-    ] = None,
-    dies: Annotated[
-        int | None, typer.Option(min=1, help="Dies (default: of the platform).", rich_help_panel=_POOL)
-    ] = None,
-    gpus: Annotated[
-        float | None,
-        typer.Option(help="GPUs (default: of the platform, else of the dies' peak).", rich_help_panel=_POOL),
-    ] = None,
-    order: Annotated[
-        Literal["ep-first", "tp-first"],
-        typer.Option(help="What partial sums are added over first.", rich_help_panel=_POOL),
-    ] = "ep-first",
-    attention: Annotated[
-        Literal["published", "checkpoint"],
-        typer.Option(
-            help="Every layer caches all tokens (ReXpert), or what the model's configuration says.",
-            rich_help_panel=_POOL,
-        ),
-    ] = "published",
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="Routing trace (.parquet; default: synthetic, fitted where known).", rich_help_panel=_ROUTING
-        ),
-    ] = None,
-    union: Annotated[
-        float | None,
-        typer.Option(
-            min=1.0,
-            help="Experts of a layer that the batch activates (default: counted).",
-            rich_help_panel=_ROUTING,
-        ),
-    ] = None,
-    steps: Annotated[
-        int, typer.Option(min=1, help="Decode steps to count on.", rich_help_panel=_ROUTING)
-    ] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="Of the steps.", rich_help_panel=_ROUTING)] = 0,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
-    ] = False,
+    model: _Model,
+    batch: _Batch,
+    context: _Context,
+    tpot_target: _TpotTarget = None,
+    platform: _Platform = None,
+    dies: _Dies = None,
+    gpus: _Gpus = None,
+    order: _Order = "ep-first",
+    attention: _Attention = "published",
+    trace: _Trace = None,
+    union: _Union = None,
+    steps: _Steps = 8,
+    seed: _Seed = 0,
+    json: _Json = False,
 ) -> None:
     """Provision near-memory dies for experts and GPUs for attention (ReXpert).
 
@@ -165,7 +172,7 @@ def _steps(model: MoEModel, trace: Path | None, batch: int, steps: int, seed: in
 
 def answer(found: Provision) -> dict[str, Any]:
     """What `--json` prints of a pool."""
-    stages, energy, mapping = found.stages, found.energy, found.mapping
+    stages = found.stages
     times = {
         "attention_s": stages.attention_s,
         "ffn_s": stages.ffn_s,
@@ -190,26 +197,35 @@ def answer(found: Provision) -> dict[str, Any]:
         "gain": stages.gain,
         "order": found.demands.order,
         "penalty": found.demands.penalty,
-        "mapping": {
-            "shards": mapping.folding.shards,
-            "dies_per_layer": mapping.dies,
-            "layer_s": mapping.layer_s,
-            "utilization": mapping.folding.utilization,
-        },
+        "mapping": _mapping(found),
         "demands": _demands(found),
         "depths": [_depth(depth) for depth in found.depths],
-        "ratios": [
-            {
-                "batch": row.batch,
-                "context": row.context,
-                "gpus": _finite(row.gpus),
-                "ratio": _finite(row.ratio),
-            }
-            for row in found.ratios
-        ],
-        "energy": asdict(energy),
+        "ratios": _ratios(found),
+        "energy": asdict(found.energy),
         "target": _target(found),
     }
+
+
+def _mapping(found: Provision) -> dict[str, Any]:
+    mapping = found.mapping
+    return {
+        "shards": mapping.folding.shards,
+        "dies_per_layer": mapping.dies,
+        "layer_s": mapping.layer_s,
+        "utilization": mapping.folding.utilization,
+    }
+
+
+def _ratios(found: Provision) -> list[dict[str, Any]]:
+    return [
+        {
+            "batch": row.batch,
+            "context": row.context,
+            "gpus": _finite(row.gpus),
+            "ratio": _finite(row.ratio),
+        }
+        for row in found.ratios
+    ]
 
 
 def _demands(found: Provision) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..common.errors import UsageError
+from . import parameters
 from .console import show, show_json, table
 from .options import check_outputs
 from .pruning import VariantName, Window, apply, calibrated, prepare, read
@@ -19,114 +20,120 @@ if TYPE_CHECKING:
 
 _INPUT, _ROUTING, _SEARCH, _OUTPUT = "What to prune", "How to prune", "How to calibrate", "What to write"
 
+_Model = Annotated[str, parameters.model(_INPUT)]
+_Platform = Annotated[str, parameters.platform(_INPUT, which=" with PIM channels")]
+_Trace = Annotated[Path, parameters.trace(_INPUT, help="Routing trace (.parquet) with router weights.")]
+_Plan = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where experts live (default: uniform LPT on the profile part).", rich_help_panel=_INPUT
+    ),
+]
+_Batch = Annotated[int, parameters.batch(_INPUT)]
+_Steps = Annotated[int, parameters.steps(_INPUT, help="Decode steps to measure.")]
+_HeldOut = Annotated[
+    float,
+    typer.Option(
+        help="Share of the trace that figures are measured on; the rest is the profile (0: all is both).",
+        rich_help_panel=_INPUT,
+    ),
+]
+_Layers = Annotated[str | None, parameters.layers(_INPUT)]
+_AssumeWeights = Annotated[float | None, parameters.assume_weights(_INPUT, lacking="weights")]
+_ThinkShare = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="For a trace without phases: this share of every request thinks, the rest answers.",
+        rich_help_panel=_INPUT,
+    ),
+]
+_Seed = Annotated[int, parameters.seed("Of split and replay.", _INPUT)]
+
+_Alpha = Annotated[
+    float | None, typer.Option(help="One threshold for all layers and phases.", rich_help_panel=_ROUTING)
+]
+_AlphaThink = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A|A,A,A",
+        help="Threshold in the think phase (shallow, middle, deep layers).",
+        rich_help_panel=_ROUTING,
+    ),
+]
+_AlphaAnswer = Annotated[
+    str | None,
+    typer.Option(metavar="A|A,A,A", help="The same in the answer phase.", rich_help_panel=_ROUTING),
+]
+_KMin = Annotated[
+    str, typer.Option(metavar="K|K,K,K", help="Experts that every token keeps.", rich_help_panel=_ROUTING)
+]
+_Cognitive = Annotated[
+    int, typer.Option(min=0, help="Cognitive experts of a layer.", rich_help_panel=_ROUTING)
+]
+_Boost = Annotated[
+    float, typer.Option(help="How much their weights grow in the think phase.", rich_help_panel=_ROUTING)
+]
+_Mark = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PHASE|FROM-TO|PHASE:FROM-TO",
+        help="Tokens of the profile part by which cognitive experts are told (default: think).",
+        rich_help_panel=_ROUTING,
+    ),
+]
+_Congestion = Annotated[
+    bool,
+    typer.Option("--congestion", help="Drop experts from congested channels.", rich_help_panel=_ROUTING),
+]
+
+_Calibrate = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        help="Search a grid for the Pareto front of kept routing mass and time.",
+        rich_help_panel=_SEARCH,
+    ),
+]
+_Variant = Annotated[
+    VariantName | None, typer.Option(help="Which grid (default: static).", rich_help_panel=_SEARCH)
+]
+_Keep = Annotated[
+    float | None,
+    typer.Option(
+        help="Take the fastest settings that keep this share of routing mass.", rich_help_panel=_SEARCH
+    ),
+]
+
+_Output = Annotated[Path | None, parameters.output("The pruned trace.", _OUTPUT)]
+_Json = Annotated[bool, parameters.json(_OUTPUT)]
+
 
 def prune(
-    model: Annotated[
-        str, typer.Option(help="Preset, YAML file or Hugging Face config.json.", rich_help_panel=_INPUT)
-    ],
-    platform: Annotated[
-        str, typer.Option(help="Preset or YAML file with PIM channels.", rich_help_panel=_INPUT)
-    ],
-    trace: Annotated[
-        Path, typer.Option(help="Routing trace (.parquet) with router weights.", rich_help_panel=_INPUT)
-    ],
-    plan: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where experts live (default: uniform LPT on the profile part).", rich_help_panel=_INPUT
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Tokens of a decode step.", rich_help_panel=_INPUT)] = 32,
-    steps: Annotated[int, typer.Option(min=1, help="Decode steps to measure.", rich_help_panel=_INPUT)] = 32,
-    held_out: Annotated[
-        float,
-        typer.Option(
-            help="Share of the trace that figures are measured on; the rest is the profile (0: all is both).",
-            rich_help_panel=_INPUT,
-        ),
-    ] = 0.5,
-    layers: Annotated[
-        str | None,
-        typer.Option(help="Layers, as in 3-5,8 (default: all of the trace).", rich_help_panel=_INPUT),
-    ] = None,
-    assume_weights: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RATIO",
-            help="For a trace without weights: the i-th choice weighs RATIO**i.",
-            rich_help_panel=_INPUT,
-        ),
-    ] = None,
-    think_share: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="For a trace without phases: this share of every request thinks, the rest answers.",
-            rich_help_panel=_INPUT,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of split and replay.", rich_help_panel=_INPUT)] = 0,
-    alpha: Annotated[
-        float | None,
-        typer.Option(help="One threshold for all layers and phases.", rich_help_panel=_ROUTING),
-    ] = None,
-    alpha_think: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A|A,A,A",
-            help="Threshold in the think phase (shallow, middle, deep layers).",
-            rich_help_panel=_ROUTING,
-        ),
-    ] = None,
-    alpha_answer: Annotated[
-        str | None,
-        typer.Option(metavar="A|A,A,A", help="The same in the answer phase.", rich_help_panel=_ROUTING),
-    ] = None,
-    k_min: Annotated[
-        str,
-        typer.Option(metavar="K|K,K,K", help="Experts that every token keeps.", rich_help_panel=_ROUTING),
-    ] = "1",
-    cognitive: Annotated[
-        int, typer.Option(min=0, help="Cognitive experts of a layer.", rich_help_panel=_ROUTING)
-    ] = 0,
-    boost: Annotated[
-        float, typer.Option(help="How much their weights grow in the think phase.", rich_help_panel=_ROUTING)
-    ] = 1.0,
-    mark: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PHASE|FROM-TO|PHASE:FROM-TO",
-            help="Tokens of the profile part by which cognitive experts are told (default: think).",
-            rich_help_panel=_ROUTING,
-        ),
-    ] = None,
-    congestion: Annotated[
-        bool,
-        typer.Option("--congestion", help="Drop experts from congested channels.", rich_help_panel=_ROUTING),
-    ] = False,
-    calibrate: Annotated[
-        bool,
-        typer.Option(
-            "--calibrate",
-            help="Search a grid for the Pareto front of kept routing mass and time.",
-            rich_help_panel=_SEARCH,
-        ),
-    ] = False,
-    variant: Annotated[
-        VariantName | None, typer.Option(help="Which grid (default: static).", rich_help_panel=_SEARCH)
-    ] = None,
-    keep: Annotated[
-        float | None,
-        typer.Option(
-            help="Take the fastest settings that keep this share of routing mass.", rich_help_panel=_SEARCH
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The pruned trace.", rich_help_panel=_OUTPUT)
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
-    ] = False,
+    model: _Model,
+    platform: _Platform,
+    trace: _Trace,
+    plan: _Plan = None,
+    batch: _Batch = 32,
+    steps: _Steps = 32,
+    held_out: _HeldOut = 0.5,
+    layers: _Layers = None,
+    assume_weights: _AssumeWeights = None,
+    think_share: _ThinkShare = None,
+    seed: _Seed = 0,
+    alpha: _Alpha = None,
+    alpha_think: _AlphaThink = None,
+    alpha_answer: _AlphaAnswer = None,
+    k_min: _KMin = "1",
+    cognitive: _Cognitive = 0,
+    boost: _Boost = 1.0,
+    mark: _Mark = None,
+    congestion: _Congestion = False,
+    calibrate: _Calibrate = False,
+    variant: _Variant = None,
+    keep: _Keep = None,
+    output: _Output = None,
+    json: _Json = False,
 ) -> None:
     """Drop experts that add little to a token, and say what that saves on a PIM machine.
 

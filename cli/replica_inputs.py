@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.errors import BadInput, UsageError
+from .options import is_given
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 def refuse_with_counts(context: typer.Context, split: str) -> None:
     """Refuse what counts would silently ignore: they know no requests, and their windows are the steps."""
     for name in ("batch", "steps", "split"):
-        source = context.get_parameter_source(name)
-        if source is None or source.name != "COMMANDLINE" or (name == "split" and split == "time"):
+        if not is_given(context, name) or (name == "split" and split == "time"):
             continue
         fix = "counts are split by time" if name == "split" else "leave it out"
         raise UsageError(f"--{name} says nothing about counts", where=f"--{name}", fix=fix)

@@ -7,13 +7,17 @@ from typing import Annotated
 
 import typer
 
+from . import parameters
 from .console import show
 from .options import check_outputs
 
+_Plan = Annotated[Path, typer.Argument(help="A plan (.json).")]
+_Output = Annotated[Path, parameters.output("The page.")]
+
 
 def report(
-    plan: Annotated[Path, typer.Argument(help="A plan (.json).")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("report.html"),
+    plan: _Plan,
+    output: _Output = Path("report.html"),
 ) -> None:
     """Draw a plan as one self-contained HTML page.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..common.errors import UsageError, did_you_mean
+from . import parameters
 from .console import note, show, show_json, table
 from .options import check_outputs
 
@@ -15,10 +16,14 @@ if TYPE_CHECKING:
     from ..benchmarks.reproduce.rows import Row
 
 
+_Source = Annotated[str, typer.Argument(help="sieve, spimoe, rexpert, eplb or all.")]
+_Report = Annotated[Path | None, parameters.page()]
+
+
 def reproduce(
-    source: Annotated[str, typer.Argument(help="sieve, spimoe, rexpert, eplb or all.")] = "all",
-    report: Annotated[Path | None, typer.Option(help="Also a page (.html).")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    source: _Source = "all",
+    report: _Report = None,
+    json: parameters.Json = False,
 ) -> None:
     """Make every published table and figure again that can be, and say of the others why not.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..common.errors import UsageError
+from . import parameters
 from .console import show, show_json, table
 from .options import check_outputs, parse_budget
 from .signals import EXIT_INTERRUPTED, keep_best_on_signals
@@ -23,76 +24,88 @@ if TYPE_CHECKING:
 _NETWORK, _WANTED, _SEARCH, _OUTPUT = "Which cores", "What for", "How to search", "What to write"
 _COLLECTIVES: dict[str, Collective] = {"all-gather": "all_gather", "all-reduce": "all_reduce"}
 
+_Mesh = Annotated[
+    str, typer.Option(metavar="ROWSxCOLS", help="Grid of cores; ids row by row.", rich_help_panel=_NETWORK)
+]
+_Cores = Annotated[
+    str, typer.Option(help="Members: ids and ranges as in 0,1,5-7, or all.", rich_help_panel=_NETWORK)
+]
+_Torus = Annotated[
+    bool, typer.Option("--torus", help="Rows and columns close to rings.", rich_help_panel=_NETWORK)
+]
+_Duplex = Annotated[
+    Literal["full", "half"],
+    typer.Option(help="Whether the directions of a link have a wire each.", rich_help_panel=_NETWORK),
+]
+_Failed = Annotated[str, typer.Option(metavar="CORES", help="Cores out of order.", rich_help_panel=_NETWORK)]
+_FailedLinks = Annotated[
+    list[str] | None,
+    typer.Option(metavar="A-B", help="Link out of order; repeatable.", rich_help_panel=_NETWORK),
+]
+_Bandwidth = Annotated[str, typer.Option(help="Of a link (default: as SPIMOE).", rich_help_panel=_NETWORK)]
+_Latency = Annotated[
+    str, typer.Option(help="Of a hop (default: 3 cycles at 800 MHz).", rich_help_panel=_NETWORK)
+]
+
+_Objective = Annotated[
+    Literal["hops", "load,hops,total", "time"],
+    typer.Option(help="What to minimise, in this order.", rich_help_panel=_WANTED),
+]
+_Message = Annotated[
+    str,
+    typer.Option(
+        help="What every core contributes: its block of an all-gather, its vector of an all-reduce.",
+        rich_help_panel=_WANTED,
+    ),
+]
+_Collective = Annotated[
+    Literal["all-gather", "all-reduce"],
+    typer.Option(help="What objective time is about.", rich_help_panel=_WANTED),
+]
+_Pair = Annotated[
+    bool,
+    typer.Option(
+        "--pair", help="Also two rings at once, one each way, with half messages.", rich_help_panel=_WANTED
+    ),
+]
+
+_Solver = Annotated[str, parameters.solver(_SEARCH, family="ring")]
+_Budget = Annotated[str, typer.Option(help="10s, 500ms, 20000it, or 2s,20000it.", rich_help_panel=_SEARCH)]
+_Seed = Annotated[int, parameters.seed("Of the search.", _SEARCH)]
+_Cache = Annotated[
+    Path | None,
+    typer.Option(help="Folder of known answers (default: the user's cache).", rich_help_panel=_SEARCH),
+]
+_NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Neither read nor keep answers.", rich_help_panel=_SEARCH)
+]
+
+_Svg = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Also a picture (.svg).", rich_help_panel=_OUTPUT)
+]
+_Json = Annotated[bool, parameters.json(_OUTPUT)]
+
 
 def ring(
-    mesh: Annotated[
-        str,
-        typer.Option(metavar="ROWSxCOLS", help="Grid of cores; ids row by row.", rich_help_panel=_NETWORK),
-    ],
-    cores: Annotated[
-        str, typer.Option(help="Members: ids and ranges as in 0,1,5-7, or all.", rich_help_panel=_NETWORK)
-    ] = "all",
-    torus: Annotated[
-        bool, typer.Option("--torus", help="Rows and columns close to rings.", rich_help_panel=_NETWORK)
-    ] = False,
-    duplex: Annotated[
-        Literal["full", "half"],
-        typer.Option(help="Whether the directions of a link have a wire each.", rich_help_panel=_NETWORK),
-    ] = "full",
-    failed: Annotated[
-        str, typer.Option(metavar="CORES", help="Cores out of order.", rich_help_panel=_NETWORK)
-    ] = "",
-    failed_link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="A-B", help="Link out of order; repeatable.", rich_help_panel=_NETWORK),
-    ] = None,
-    bandwidth: Annotated[
-        str, typer.Option(help="Of a link (default: as SPIMOE).", rich_help_panel=_NETWORK)
-    ] = "25.6 GB/s",
-    latency: Annotated[
-        str, typer.Option(help="Of a hop (default: 3 cycles at 800 MHz).", rich_help_panel=_NETWORK)
-    ] = "3.75 ns",
-    objective: Annotated[
-        Literal["hops", "load,hops,total", "time"],
-        typer.Option(help="What to minimise, in this order.", rich_help_panel=_WANTED),
-    ] = "load,hops,total",
-    message: Annotated[
-        str,
-        typer.Option(
-            help="What every core contributes: its block of an all-gather, its vector of an all-reduce.",
-            rich_help_panel=_WANTED,
-        ),
-    ] = "64KiB",
-    collective: Annotated[
-        Literal["all-gather", "all-reduce"],
-        typer.Option(help="What objective time is about.", rich_help_panel=_WANTED),
-    ] = "all-gather",
-    pair: Annotated[
-        bool,
-        typer.Option(
-            "--pair",
-            help="Also two rings at once, one each way, with half messages.",
-            rich_help_panel=_WANTED,
-        ),
-    ] = False,
-    solver: Annotated[str, typer.Option(help="See moeplan solvers ring.", rich_help_panel=_SEARCH)] = "auto",
-    budget: Annotated[
-        str, typer.Option(help="10s, 500ms, 20000it, or 2s,20000it.", rich_help_panel=_SEARCH)
-    ] = "10s",
-    seed: Annotated[int, typer.Option(min=0, help="Of the search.", rich_help_panel=_SEARCH)] = 0,
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="Folder of known answers (default: the user's cache).", rich_help_panel=_SEARCH),
-    ] = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Neither read nor keep answers.", rich_help_panel=_SEARCH)
-    ] = False,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also a picture (.svg).", rich_help_panel=_OUTPUT)
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
-    ] = False,
+    mesh: _Mesh,
+    cores: _Cores = "all",
+    torus: _Torus = False,
+    duplex: _Duplex = "full",
+    failed: _Failed = "",
+    failed_link: _FailedLinks = None,
+    bandwidth: _Bandwidth = "25.6 GB/s",
+    latency: _Latency = "3.75 ns",
+    objective: _Objective = "load,hops,total",
+    message: _Message = "64KiB",
+    collective: _Collective = "all-gather",
+    pair: _Pair = False,
+    solver: _Solver = "auto",
+    budget: _Budget = "10s",
+    seed: _Seed = 0,
+    cache: _Cache = None,
+    no_cache: _NoCache = False,
+    svg: _Svg = None,
+    json: _Json = False,
 ) -> None:
     """Order cores into a ring, and prove how good the order is.
 
@@ -100,26 +113,20 @@ def ring(
     transfers share the busiest link. Compared with what SPIMOE does, and with what no algorithm can beat.
     """
     from ..common.files import write_text
-    from ..hardware.units import BYTES, BYTES_PER_S, TIME, parse
+    from ..hardware.units import BYTES, parse
     from ..placement.ring.cache import RingCache
     from ..placement.ring.order import best_ring
     from ..placement.ring.picture import as_svg
     from ..placement.ring.problem import RingProblem
 
     check_outputs({"--svg": svg}, {})
-    bandwidth_bytes_per_s = parse(bandwidth, BYTES_PER_S)
-    _between("--bandwidth", bandwidth_bytes_per_s, 1.0, 1e18, "1 B/s to 1 EB/s")
-    latency_s = parse(latency, TIME)
-    _between("--latency", latency_s, 0.0, 1.0, "0 s to 1 s")
-    topology = _topology(mesh, torus, duplex, failed, failed_link or [], bandwidth_bytes_per_s, latency_s)
+    topology = _topology(mesh, torus, duplex, failed, failed_link or [], bandwidth, latency)
     members = tuple(_members(cores, topology))
-    wanted: dict[str, Any] = {
-        "objective": objective,
-        "collective": _COLLECTIVES[collective],
-        "message_bytes": parse(message, BYTES),
-    }
+    message_bytes = parse(message, BYTES)
     problems = {
-        name: RingProblem(topology, members, pair=name == "pair", **wanted)
+        name: RingProblem(
+            topology, members, objective, _COLLECTIVES[collective], message_bytes, pair=name == "pair"
+        )
         for name in ("ring", "pair")[: 1 + pair]
     }
     store = None if no_cache else RingCache(cache)
@@ -138,11 +145,6 @@ def ring(
         _show(problems, results)
     if any(result.stop == "interrupted" for result in results.values()):
         raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def _between(name: str, value: float, low: float, high: float, allowed: str) -> None:
-    if not low <= value <= high:
-        raise UsageError(f"{name} is out of range", allowed=allowed, fix="write it with its unit")
 
 
 def answer(problems: Mapping[str, RingProblem], results: Mapping[str, Result[RingOrder]]) -> dict[str, Any]:
@@ -236,11 +238,16 @@ def _topology(
     duplex: str,
     failed: str,
     failed_links: list[str],
-    bandwidth_bytes_per_s: float,
-    latency_s: float,
+    bandwidth: str,
+    latency: str,
 ) -> Topology:
     from ..hardware import topology as network
+    from ..hardware.units import BYTES_PER_S, TIME, parse
 
+    bandwidth_bytes_per_s = parse(bandwidth, BYTES_PER_S)
+    _between("--bandwidth", bandwidth_bytes_per_s, 1.0, 1e18, "1 B/s to 1 EB/s")
+    latency_s = parse(latency, TIME)
+    _between("--latency", latency_s, 0.0, 1.0, "0 s to 1 s")
     size = re.fullmatch(r"(\d{1,4})\s*[xX]\s*(\d{1,4})", mesh.strip())
     if size is None:
         raise UsageError(f"{mesh!r} is no grid", where="--mesh", fix="write rows x columns, as in --mesh 4x8")
@@ -252,16 +259,26 @@ def _topology(
         hop_latency_s=latency_s,
         duplex=duplex,
     )
-    sites = _ids(failed, "--failed") if failed else []
+    sites, links = _ids(failed, "--failed") if failed else [], _links(failed_links)
+    return network.without(built, sites=sites, links=links) if sites or links else built
+
+
+def _between(name: str, value: float, low: float, high: float, allowed: str) -> None:
+    if not low <= value <= high:
+        raise UsageError(f"{name} is out of range", allowed=allowed, fix="write it with its unit")
+
+
+def _links(texts: list[str]) -> list[tuple[int, int]]:
+    """Parse links such as "3-4"."""
     links = []
-    for text in failed_links:
+    for text in texts:
         ends = re.fullmatch(r"(\d+)-(\d+)", text.strip())
         if ends is None:
             raise UsageError(
                 f"{text!r} is no link", where="--failed-link", fix="write its ends, as in --failed-link 3-4"
             )
         links.append((int(ends[1]), int(ends[2])))
-    return network.without(built, sites=sites, links=links) if sites or links else built
+    return links
 
 
 def _members(text: str, topology: Topology) -> list[int]:

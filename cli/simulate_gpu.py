@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..common.errors import BadInput, UsageError
 from .console import note, show, show_json, table
+from .parameters import Timing
 from .traffic import Replay, read_traffic
 
 if TYPE_CHECKING:
     from ..hardware.platform import Platform
     from ..placement.replicas.document import ReplicaPlan
     from ..schedule.cluster_decode import ClusterDecode
-    from ..schedule.decode import Decoded
+    from ..schedule.decode import Decoded, Policy
     from ..workload.load import Load
     from ..workload.model import MoEModel
 
@@ -34,7 +35,7 @@ class GpuJob:
     policy: str
     gpus: int
     tensor_parallel: int
-    timing: Literal["estimate", "timeline"]
+    timing: Timing
     prefill: int
     prefill_tokens: int
 
@@ -67,7 +68,15 @@ def run_gpu_pim(job: GpuJob, json: bool) -> None:
     )  # fmt: skip
     load = job.load()
     done, beside = (decode(setup, load, each, seed=job.seed) for each in (policy, known["no_exp"]))
-    answer = {
+    if json:
+        show_json(_pim_answer(job, policy, done, beside))
+    else:
+        _show_pim(job, policy, done, beside)
+
+
+def _pim_answer(job: GpuJob, policy: Policy, done: Decoded, beside: Decoded) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
         "model": job.model.name,
         "platform": job.platform.name,
         "family": "gpu_pim",
@@ -84,9 +93,9 @@ def run_gpu_pim(job: GpuJob, json: bool) -> None:
         "pipeline_efficiency": None,
         "baseline": {"policy": "no_exp", **_rates(beside)},
     }
-    if json:
-        show_json(answer)
-        return
+
+
+def _show_pim(job: GpuJob, policy: Policy, done: Decoded, beside: Decoded) -> None:
     rows = (
         (name, f"{d.tpot_s * 1e3:.3f}", f"{d.tokens_per_s_per_user:,.1f}", f"{d.tokens_per_s_per_gpu:,.0f}")
         for name, d in ((policy.solver, done), ("no_exp", beside))

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ..hardware.platform import Platform
     from ..placement.result import Budget
     from ..schedule.gpu_decode import GpuDecode
-    from ..schedule.spimoe import Features, Partition
-    from ..schedule.spimoe_run import Outcome, Placement
+    from ..schedule.spimoe import DecodeRun, Features, Partition
+    from ..schedule.spimoe_run import Outcome, Placement, Traffic
     from ..workload.model import MoEModel
     from ..workload.pruning import PruningSettings
     from ..workload.trace import RoutingTrace
@@ -54,9 +54,8 @@ class Job:
 
 def run(job: Job, json: bool) -> None:
     """Simulate and print."""
-    from ..schedule.gpu_decode import gpu_decode
     from ..schedule.kv_cache import platform_capacity
-    from ..schedule.spimoe_run import prepare, simulate
+    from ..schedule.spimoe_run import simulate
 
     features = _features(job)
     # Before minutes of planning.
@@ -64,20 +63,7 @@ def run(job: Job, json: bool) -> None:
     where = f"context {job.context} on {job.platform.name}"
     platform_capacity(job.model, job.platform).require(job.batch, peak, where=where)
     trace = _trace(job)
-    traffic = prepare(
-        trace,
-        batch=job.batch,
-        steps=job.steps,
-        profile_steps=job.profile_steps,
-        held_out=job.held_out,
-        seed=job.seed,
-    )
-    note(traffic.simulated.load.note)
-    unrecorded = sorted(set(job.model.moe_layers) - set(trace.layers))
-    if unrecorded:
-        note(
-            f"{len(unrecorded)} MoE layers are not run: each takes the mean of the other {len(trace.layers)}"
-        )
+    traffic = _traffic(job, trace)
     pruning = _pruning(job, trace)
     placement = _placement(job, traffic.planned.load)
     outcome = simulate(
@@ -90,12 +76,7 @@ def run(job: Job, json: bool) -> None:
         ring=job.ring,
         pruning=pruning,
     )
-    gpu = gpu_decode(job.model, job.gpu, outcome.load.counts(), [job.context] * job.batch)
-    if not gpu.fits:
-        warn(
-            f"{job.gpu.name} has no room for {gpu.memory_bytes / 1e9:.1f} GB of weights and caches: "
-            "its time is that of one with more memory"
-        )
+    gpu = _on_gpu(job, outcome)
     if json:
         show_json(_answer(job, outcome, placement, gpu, pruning))
     else:
@@ -135,6 +116,27 @@ def _trace(job: Job) -> RoutingTrace:
     return trace
 
 
+def _traffic(job: Job, trace: RoutingTrace) -> Traffic:
+    """Steps to plan on and to run; says what stands for what."""
+    from ..schedule.spimoe_run import prepare
+
+    traffic = prepare(
+        trace,
+        batch=job.batch,
+        steps=job.steps,
+        profile_steps=job.profile_steps,
+        held_out=job.held_out,
+        seed=job.seed,
+    )
+    note(traffic.simulated.load.note)
+    unrecorded = sorted(set(job.model.moe_layers) - set(trace.layers))
+    if unrecorded:
+        note(
+            f"{len(unrecorded)} MoE layers are not run: each takes the mean of the other {len(trace.layers)}"
+        )
+    return traffic
+
+
 def _pruning(job: Job, trace: RoutingTrace) -> PruningSettings | None:
     from ..workload.pruning import PruningSettings
 
@@ -166,6 +168,19 @@ def _placement(job: Job, profile: Any) -> Placement:
     return place_by_plan(plan, job.model, job.platform, profile)
 
 
+def _on_gpu(job: Job, outcome: Outcome) -> GpuDecode:
+    """The same steps on the GPU alone; says where that has no room for them."""
+    from ..schedule.gpu_decode import gpu_decode
+
+    gpu = gpu_decode(job.model, job.gpu, outcome.load.counts(), [job.context] * job.batch)
+    if not gpu.fits:
+        warn(
+            f"{job.gpu.name} has no room for {gpu.memory_bytes / 1e9:.1f} GB of weights and caches: "
+            "its time is that of one with more memory"
+        )
+    return gpu
+
+
 def _answer(
     job: Job, outcome: Outcome, placement: Placement, gpu: GpuDecode, pruning: PruningSettings | None
 ) -> dict[str, Any]:
@@ -191,39 +206,49 @@ def _answer(
         "bottleneck_share": run.mean("bottleneck_share"),
         "sub_batches": run.mean("sub_batches"),
         "hit_rate": outcome.hit_rate,
-        "features": {
-            "partition": job.partition,
-            "sparse": job.sparse,
-            "eviction": job.eviction,
-            "kv_spread": job.spread,
-            "ring": job.ring,
-            "pruning": pruning is not None,
-        },
+        "features": _feature_names(job, pruning),
         "pruning": outcome.pruned
         and {
             "alpha": job.alpha,
             "kept_mass": outcome.pruned.kept_mass,
             "experts_per_token": outcome.pruned.experts_per_token,
         },
-        "kv_cache": {
-            "cached_tokens": run.cached.resident,
-            "peak_tokens": run.cached.peak,
-            "evicted_tokens": run.cached.evicted,
-            "capacity_tokens": run.capacity.tokens,
-            "capacity_tokens_per_request": run.capacity.tokens // job.batch,
-        },
-        "baseline": {
-            "platform": job.gpu.name,
-            "tpot_s": gpu.total_s,
-            "tokens_per_s": gpu.tokens_per_s,
-            "parts": {
-                name: getattr(gpu, name)
-                for name in ("attention_s", "experts_s", "routing_s", "norms_s", "head_s")
-            },
-            "memory_bytes": gpu.memory_bytes,
-            "fits": gpu.fits,
-        },
+        "kv_cache": _kv_cache(run, job.batch),
+        "baseline": _baseline(job.gpu.name, gpu),
         "speed_up": gpu.total_s / run.tpot_s,
+    }
+
+
+def _feature_names(job: Job, pruning: PruningSettings | None) -> dict[str, Any]:
+    return {
+        "partition": job.partition,
+        "sparse": job.sparse,
+        "eviction": job.eviction,
+        "kv_spread": job.spread,
+        "ring": job.ring,
+        "pruning": pruning is not None,
+    }
+
+
+def _kv_cache(run: DecodeRun, batch: int) -> dict[str, int]:
+    return {
+        "cached_tokens": run.cached.resident,
+        "peak_tokens": run.cached.peak,
+        "evicted_tokens": run.cached.evicted,
+        "capacity_tokens": run.capacity.tokens,
+        "capacity_tokens_per_request": run.capacity.tokens // batch,
+    }
+
+
+def _baseline(name: str, gpu: GpuDecode) -> dict[str, Any]:
+    parts = ("attention_s", "experts_s", "routing_s", "norms_s", "head_s")
+    return {
+        "platform": name,
+        "tpot_s": gpu.total_s,
+        "tokens_per_s": gpu.tokens_per_s,
+        "parts": {part: getattr(gpu, part) for part in parts},
+        "memory_bytes": gpu.memory_bytes,
+        "fits": gpu.fits,
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..common.errors import UsageError, did_you_mean
+from . import parameters
 from .console import show, show_json, table
 
 if TYPE_CHECKING:
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
 _TRAITS = ("exact", "anytime", "uses_start", "by_iterations")
 
 
+_Family = Annotated[str, typer.Argument(help="Family of problems.")]
+
+
 def solvers(
-    family: Annotated[str, typer.Argument(help="Family of problems.")] = "channels",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    family: _Family = "channels",
+    json: parameters.Json = False,
 ) -> None:
     """List the solvers of a family: traits, options, and the papers that heuristics come from.
 

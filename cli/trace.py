@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..common.errors import UsageError
+from . import parameters
 from .console import show, show_json, table
 from .options import check_outputs, parse_layers
 from .trace_calibrate import calibrate
@@ -25,8 +26,69 @@ if TYPE_CHECKING:
 _UNIONS = (1, 8, 64)
 _KNOBS = "Routing (strengths are in log space, 0 switches a part off)"
 
-_Model = Annotated[str, typer.Option(help="Preset, YAML file or Hugging Face config.json.")]
-_Output = Annotated[Path, typer.Option("--output", "-o", help="The trace (.parquet).")]
+_Tokens = Annotated[int, typer.Option(min=1, help="Tokens of the trace.")]
+_Requests = Annotated[int, typer.Option(min=1, help="Requests that the tokens are shared among.")]
+_SynthSeed = Annotated[int, parameters.seed(None)]
+_Layers = Annotated[str | None, typer.Option(help="Layers to draw, as in 3-5,8 (default: all MoE layers).")]
+
+_Preset = Annotated[
+    str | None,
+    typer.Option(
+        help="Fitted routing: a model's name, or a file of trace calibrate. Options below override it.",
+        rich_help_panel=_KNOBS,
+    ),
+]
+_Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Requests that run side by side; divides --requests (default: all).",
+        rich_help_panel=_KNOBS,
+    ),
+]
+_Skew = Annotated[float, typer.Option(help="Spread of the experts' popularity.", rich_help_panel=_KNOBS)]
+_SkewSpread = Annotated[float, typer.Option(help="Spread of the skew over layers.", rich_help_panel=_KNOBS)]
+_Head = Annotated[
+    float, typer.Option(help="Factor on the popularity of the likelier half.", rich_help_panel=_KNOBS)
+]
+_Ceiling = Annotated[
+    float,
+    typer.Option(help="Standard deviations that no popularity exceeds (0: none).", rich_help_panel=_KNOBS),
+]
+_ColdTail = Annotated[
+    float, typer.Option(help="Share of experts that are hardly used.", rich_help_panel=_KNOBS)
+]
+_ColdDepth = Annotated[
+    float, typer.Option(help="By how much those are less popular.", rich_help_panel=_KNOBS)
+]
+_ColdSpread = Annotated[
+    float, typer.Option(help="Spread of the share of cold experts over layers.", rich_help_panel=_KNOBS)
+]
+_Drift = Annotated[float, typer.Option(help="Spread of popularity over steps.", rich_help_panel=_KNOBS)]
+_DriftMemory = Annotated[
+    float, typer.Option(help="Correlation of popularity from step to step.", rich_help_panel=_KNOBS)
+]
+_Persistence = Annotated[
+    float, typer.Option(help="Strength of a request's own taste.", rich_help_panel=_KNOBS)
+]
+_Coactivation = Annotated[
+    float, typer.Option(help="Pull of a token towards one group of experts.", rich_help_panel=_KNOBS)
+]
+_GroupSize = Annotated[int, typer.Option(help="Experts of such a group.", rich_help_panel=_KNOBS)]
+_Even = Annotated[
+    bool, typer.Option(help="Evenly spaced popularities, in random order.", rich_help_panel=_KNOBS)
+]
+_Sampler = Annotated[
+    str,
+    typer.Option(
+        help="race, or draws (the same distribution, several times faster).", rich_help_panel=_KNOBS
+    ),
+]
+
+_Trace = Annotated[Path, typer.Argument(help="A trace (.parquet), or a folder of its parts.")]
+_Batch = Annotated[int, parameters.batch()]
+_Steps = Annotated[int, parameters.steps(help="Decode steps to replay.")]
+_ReplaySeed = Annotated[int, parameters.seed("Of the replay.")]
 
 
 def app() -> typer.Typer:
@@ -42,75 +104,28 @@ def app() -> typer.Typer:
 
 def synth(
     context: typer.Context,
-    model: _Model,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens of the trace.")],
-    requests: Annotated[int, typer.Option(min=1, help="Requests that the tokens are shared among.")],
-    output: _Output,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    layers: Annotated[
-        str | None, typer.Option(help="Layers to draw, as in 3-5,8 (default: all MoE layers).")
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="Fitted routing: a model's name, or a file of trace calibrate. Options below override it.",
-            rich_help_panel=_KNOBS,
-        ),
-    ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Requests that run side by side; divides --requests (default: all).",
-            rich_help_panel=_KNOBS,
-        ),
-    ] = None,
-    skew: Annotated[
-        float, typer.Option(help="Spread of the experts' popularity.", rich_help_panel=_KNOBS)
-    ] = 0.9,
-    skew_spread: Annotated[
-        float, typer.Option(help="Spread of the skew over layers.", rich_help_panel=_KNOBS)
-    ] = 0.2,
-    head: Annotated[
-        float, typer.Option(help="Factor on the popularity of the likelier half.", rich_help_panel=_KNOBS)
-    ] = 1.0,
-    ceiling: Annotated[
-        float,
-        typer.Option(
-            help="Standard deviations that no popularity exceeds (0: none).", rich_help_panel=_KNOBS
-        ),
-    ] = 0.0,
-    cold_tail: Annotated[
-        float, typer.Option(help="Share of experts that are hardly used.", rich_help_panel=_KNOBS)
-    ] = 0.1,
-    cold_depth: Annotated[
-        float, typer.Option(help="By how much those are less popular.", rich_help_panel=_KNOBS)
-    ] = 2.0,
-    cold_spread: Annotated[
-        float, typer.Option(help="Spread of the share of cold experts over layers.", rich_help_panel=_KNOBS)
-    ] = 0.0,
-    drift: Annotated[
-        float, typer.Option(help="Spread of popularity over steps.", rich_help_panel=_KNOBS)
-    ] = 0.3,
-    drift_memory: Annotated[
-        float, typer.Option(help="Correlation of popularity from step to step.", rich_help_panel=_KNOBS)
-    ] = 0.98,
-    persistence: Annotated[
-        float, typer.Option(help="Strength of a request's own taste.", rich_help_panel=_KNOBS)
-    ] = 1.5,
-    coactivation: Annotated[
-        float, typer.Option(help="Pull of a token towards one group of experts.", rich_help_panel=_KNOBS)
-    ] = 3.0,
-    group_size: Annotated[int, typer.Option(help="Experts of such a group.", rich_help_panel=_KNOBS)] = 8,
-    even: Annotated[
-        bool, typer.Option(help="Evenly spaced popularities, in random order.", rich_help_panel=_KNOBS)
-    ] = False,
-    sampler: Annotated[
-        str,
-        typer.Option(
-            help="race, or draws (the same distribution, several times faster).", rich_help_panel=_KNOBS
-        ),
-    ] = "race",
+    model: parameters.ModelName,
+    tokens: _Tokens,
+    requests: _Requests,
+    output: parameters.TraceOutput,
+    seed: _SynthSeed = 0,
+    layers: _Layers = None,
+    preset: _Preset = None,
+    concurrency: _Concurrency = None,
+    skew: _Skew = 0.9,
+    skew_spread: _SkewSpread = 0.2,
+    head: _Head = 1.0,
+    ceiling: _Ceiling = 0.0,
+    cold_tail: _ColdTail = 0.1,
+    cold_depth: _ColdDepth = 2.0,
+    cold_spread: _ColdSpread = 0.0,
+    drift: _Drift = 0.3,
+    drift_memory: _DriftMemory = 0.98,
+    persistence: _Persistence = 1.5,
+    coactivation: _Coactivation = 3.0,
+    group_size: _GroupSize = 8,
+    even: _Even = False,
+    sampler: _Sampler = "race",
 ) -> None:
     """Draw a synthetic trace; the same seed gives the same bytes."""
     from ..workload.model import load_model
@@ -162,11 +177,11 @@ def _side_by_side(tokens: int, requests: int, concurrency: int | None) -> int:
 
 
 def stats(
-    trace: Annotated[Path, typer.Argument(help="A trace (.parquet), or a folder of its parts.")],
-    batch: Annotated[int, typer.Option(min=1, help="Tokens of a decode step.")] = 128,
-    steps: Annotated[int, typer.Option(min=1, help="Decode steps to replay.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Of the replay.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    trace: _Trace,
+    batch: _Batch = 128,
+    steps: _Steps = 64,
+    seed: _ReplaySeed = 0,
+    json: parameters.Json = False,
 ) -> None:
     """Show how skewed, persistent and co-activated the routing of a trace is, layer by layer."""
     from ..workload.stats import load_statistics

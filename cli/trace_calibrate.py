@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..common.errors import UsageError
+from . import parameters
 from .console import note, show, show_json, stderr, table, warn
 from .options import check_outputs, parse_budget
 
@@ -18,25 +19,32 @@ if TYPE_CHECKING:
     from ..workload.calibrate import Calibration
 
 
+_Targets = Annotated[
+    str,
+    typer.Option(
+        help="Published moments (.yaml), or a model with fitted routing for those it was fitted to."
+    ),
+]
+_Output = Annotated[Path | None, parameters.output("Where to write the fitted parameters (.yaml).")]
+_Budget = Annotated[str, typer.Option(help="Parameter sets to try, as in 150it.")]
+_Seed = Annotated[int, parameters.seed("First seed of the fit.")]
+_Draws = Annotated[int, typer.Option(min=1, help="Seeds that every parameter set is drawn with.")]
+_Checks = Annotated[int, typer.Option(min=1, help="Other seeds that the result is measured with.")]
+_Start = Annotated[
+    str | None, typer.Option(help="Routing to start from: a preset's model or a file (.yaml).")
+]
+
+
 def calibrate(
-    model: Annotated[str, typer.Option(help="Preset, YAML file or Hugging Face config.json.")],
-    targets: Annotated[
-        str,
-        typer.Option(
-            help="Published moments (.yaml), or a model with fitted routing for those it was fitted to."
-        ),
-    ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write the fitted parameters (.yaml).")
-    ] = None,
-    budget: Annotated[str, typer.Option(help="Parameter sets to try, as in 150it.")] = "150it",
-    seed: Annotated[int, typer.Option(min=0, help="First seed of the fit.")] = 0,
-    draws: Annotated[int, typer.Option(min=1, help="Seeds that every parameter set is drawn with.")] = 1,
-    checks: Annotated[int, typer.Option(min=1, help="Other seeds that the result is measured with.")] = 3,
-    start: Annotated[
-        str | None, typer.Option(help="Routing to start from: a preset's model or a file (.yaml).")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    model: parameters.ModelName,
+    targets: _Targets,
+    output: _Output = None,
+    budget: _Budget = "150it",
+    seed: _Seed = 0,
+    draws: _Draws = 1,
+    checks: _Checks = 3,
+    start: _Start = None,
+    json: parameters.Json = False,
 ) -> None:
     """Fit synthetic routing to published moments, and compare on seeds that the fit did not use."""
     from ..workload.calibrate import START

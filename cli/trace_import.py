@@ -9,27 +9,30 @@ from typing import Annotated, Literal
 import typer
 
 from ..common.errors import UsageError
+from . import parameters
 from .console import show, warn
 from .options import check_outputs
 from .trace_text import count_summary, summary
 
+_Recording = Annotated[
+    list[Path], typer.Argument(help="A file, a folder, or the files of all ranks of one recording.")
+]
+_Output = Annotated[
+    Path, parameters.output("The trace (.parquet), or counts (.npz) where no token is known.")
+]
+_Format = Annotated[
+    Literal["auto", "arrays", "sglang", "vllm", "tensorrt-llm"],
+    typer.Option(help="Who recorded it; auto goes by the files' names."),
+]
+_Source = Annotated[str | None, typer.Option(help="Where it comes from, for people.")]
+
 
 def import_recording(
-    recording: Annotated[
-        list[Path], typer.Argument(help="A file, a folder, or the files of all ranks of one recording.")
-    ],
-    model: Annotated[str, typer.Option(help="Preset, YAML file or Hugging Face config.json.")],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", help="The trace (.parquet), or counts (.npz) where no token is known."
-        ),
-    ],
-    format: Annotated[
-        Literal["auto", "arrays", "sglang", "vllm", "tensorrt-llm"],
-        typer.Option(help="Who recorded it; auto goes by the files' names."),
-    ] = "auto",
-    source: Annotated[str | None, typer.Option(help="Where it comes from, for people.")] = None,
+    recording: _Recording,
+    model: parameters.ModelName,
+    output: _Output,
+    format: _Format = "auto",
+    source: _Source = None,
 ) -> None:
     """Turn what an engine recorded into a trace, or into counts where it did not record every token.
 

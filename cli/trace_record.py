@@ -8,26 +8,32 @@ from typing import Annotated, Any
 import typer
 
 from ..common.errors import BadInput
+from . import parameters
 from .console import show
 from .options import check_outputs
 from .trace_text import summary
 
+_Checkpoint = Annotated[
+    str, typer.Argument(help="Folder of a Hugging Face checkpoint (safetensors), or its name on the hub.")
+]
+_Prompts = Annotated[
+    Path,
+    typer.Option(help='A prompt a line (.txt), or lines {"prompt": text} or {"tokens": [ids]} (.jsonl).'),
+]
+_NewTokens = Annotated[int, typer.Option(min=0, help="Tokens to generate after every prompt, greedily.")]
+_Device = Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")]
+_Name = Annotated[str | None, typer.Option(help="Name of the model (default: of its folder).")]
+_Source = Annotated[str | None, typer.Option(help="Where the prompts come from, for people.")]
+
 
 def record(
-    checkpoint: Annotated[
-        str, typer.Argument(help="Folder of a Hugging Face checkpoint (safetensors), or its name on the hub.")
-    ],
-    prompts: Annotated[
-        Path,
-        typer.Option(help='A prompt a line (.txt), or lines {"prompt": text} or {"tokens": [ids]} (.jsonl).'),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The trace (.parquet).")],
-    new_tokens: Annotated[
-        int, typer.Option(min=0, help="Tokens to generate after every prompt, greedily.")
-    ] = 64,
-    device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1.")] = "cpu",
-    name: Annotated[str | None, typer.Option(help="Name of the model (default: of its folder).")] = None,
-    source: Annotated[str | None, typer.Option(help="Where the prompts come from, for people.")] = None,
+    checkpoint: _Checkpoint,
+    prompts: _Prompts,
+    output: parameters.TraceOutput,
+    new_tokens: _NewTokens = 64,
+    device: _Device = "cpu",
+    name: _Name = None,
+    source: _Source = None,
 ) -> None:
     """Record the routing of any decoder-only Mixture-of-Experts model of transformers.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import parameters
 from .console import note, show, show_json, table
 from .options import check_outputs
 
@@ -18,16 +19,20 @@ _ROUNDING = 1e-12
 _COLUMNS = ("model", "bar: median, worst", "worst case", "cases", "median", "p95", "worst")
 
 
+_Reference = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="MOEPLAN_REFERENCE",
+        help="Folder with pim_gemv.csv and noc_rounds.csv; without it only published figures count.",
+    ),
+]
+_Figure = Annotated[Path | None, typer.Option(help="Draw predicted against reference (.svg).")]
+
+
 def validate(
-    reference: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="MOEPLAN_REFERENCE",
-            help="Folder with pim_gemv.csv and noc_rounds.csv; without it only published figures count.",
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    figure: Annotated[Path | None, typer.Option(help="Draw predicted against reference (.svg).")] = None,
+    reference: _Reference = None,
+    json: parameters.Json = False,
+    figure: _Figure = None,
 ) -> None:
     """Compare every timing model with independent simulators and published figures.
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from importlib import metadata
-from typing import Annotated
 
-import typer
-
+from . import parameters
 from .console import show, show_json, table
 
 _OPTIONAL = ("distributed", "ray", "torch", "transformers")
 
 
 def versions(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: parameters.Json = False,
 ) -> None:
     """Print the versions of moeplan, Python, the libraries and the kind of machine."""
     found = _versions()
