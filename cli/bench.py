@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,8 +9,9 @@ import typer
 
 from ..common.errors import NothingFound, UsageError
 from . import parameters
-from .console import note, show, show_json, stderr, table
+from .console import note, show, show_json, table
 from .options import check_outputs
+from .watching import count
 
 if TYPE_CHECKING:
     from ..benchmarks.scale.extrapolate import Beyond
@@ -93,25 +92,8 @@ def scale(
 def _measure(points: list[Point], store: Any) -> list[Finished]:
     from ..benchmarks.scale.runner import run
 
-    with _progress(len(points)) as on_point:
+    with count("measuring", len(points)) as on_point:
         return run(points, lambda finished: on_point(finished.point.name), store=store)
-
-
-@contextmanager
-def _progress(count: int) -> Iterator[Callable[[str], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = stderr()
-    columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns,
-        TextColumn("{task.fields[name]}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task("", total=count, name="")
-        yield lambda name: bar.update(task, advance=1, name=name)
 
 
 def _answer(
@@ -174,7 +156,7 @@ def _failures(finished: list[Finished]) -> list[str]:
 def _stated(json: bool) -> None:
     from ..benchmarks.scale.stated import STATED, measure
 
-    with _progress(len(STATED)) as on_point:
+    with count("measuring", len(STATED)) as on_point:
         kept = measure(lambda k: on_point(k.stated.name))
     if json:
         show_json({"stated": [k.as_dict() for k in kept]})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +13,7 @@ from ..common.errors import BadInput, UsageError
 from . import parameters
 from .check_engine import engine_findings
 from .console import show, show_json, table
-from .options import show_layers
+from .options import named_or_preset, show_layers
 from .traffic import Replay, Traffic, read_traffic
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from ..placement.verify import Finding
     from ..workload.model import MoEModel
 
-NounT = TypeVar("NounT")
 _ENGINE = "The file of an engine"
 _WORDS = {True: "ok", False: "WRONG", None: "skipped"}
 
@@ -81,8 +79,10 @@ def check(
 
     document = read_plan(plan)
     family = import_module(f"..placement.{document.family}.verify", __package__)
-    shapes = _load(load_model, model_names(), model, document.model.name if document.model else "")
-    machine = _load(load_platform, platform_names(), platform, document.platform.name)
+    shapes = named_or_preset(
+        load_model, model_names(), model, document.model.name if document.model else None
+    )
+    machine = named_or_preset(load_platform, platform_names(), platform, document.platform.name)
     findings: list[Finding] = family.verify(document, shapes, machine)
     if trace is not None:
         if shapes is None or machine is None:
@@ -106,15 +106,6 @@ def _conclude(plan: Path, findings: list[Finding], json: bool, engine: str = "")
             where=", ".join(finding.check for finding in wrong),
             fix="correct the file, or export a plan with moeplan export" if engine else "plan again",
         )
-
-
-def _load(
-    load: Callable[[str], NounT], presets: tuple[str, ...], named: str | None, recorded: str
-) -> NounT | None:
-    """What the user names, else the preset that the plan names, else None."""
-    if named is not None:
-        return load(named)
-    return load(recorded) if recorded in presets else None
 
 
 def _traffic(document: PlanFile, model: MoEModel, trace: Path, other: Path | None) -> Traffic:

@@ -10,10 +10,11 @@ import typer
 
 from ..common.errors import UsageError, did_you_mean
 from . import parameters
-from .console import note, show, show_json, stderr, table
+from .console import note, show, show_json, table
 from .options import check_outputs, parse_budget
 from .planning import cores
 from .signals import EXIT_INTERRUPTED, keep_best_on_signals
+from .watching import count
 
 if TYPE_CHECKING:
     from ..benchmarks.compare.cell import Cell, Finished
@@ -121,22 +122,19 @@ def _solvers(names: list[str], instances: list[Instance]) -> list[str]:
 
 
 def _run(cells: list[Cell], store: Store, limits: Limits) -> tuple[list[Finished], bool]:
-    from rich.progress import Progress
-
     from ..benchmarks.compare.runner import run
 
-    console = stderr()
     waiting = len(store.missing(cells))
     if waiting < len(cells):
         note(f"{len(cells) - waiting} of {len(cells)} cells are in {store.folder} already")
     with (
         keep_best_on_signals() as interrupt,
-        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
+        count("comparing", waiting) as on_cell,
     ):
-        task = bar.add_task("comparing", total=waiting)
         finished = run(
-            cells, store, limits, interrupt=interrupt, on_cell=lambda _: bar.update(task, advance=1)
-        )
+            cells, store, limits, interrupt=interrupt,
+            on_cell=lambda ended: on_cell(f"{ended.cell.instance}, {ended.cell.solver}"),
+        )  # fmt: skip
         return finished, interrupt.is_set()
 
 

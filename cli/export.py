@@ -10,12 +10,11 @@ import typer
 from ..common.errors import BadInput, UsageError
 from . import parameters
 from .console import show, show_json, table
-from .options import check_outputs, show_layers
+from .options import check_outputs, named_or_preset, show_layers
 
 if TYPE_CHECKING:
     from ..placement.export.engine import Engine
     from ..workload.counts import CountLoad
-    from ..workload.model import MoEModel
 
 
 _Plan = Annotated[
@@ -41,6 +40,7 @@ def export(
     """
     from ..placement.export.engines import export_counts, export_layout, find_engine, sidecar_path
     from ..placement.export.layout import layout_of
+    from ..workload.model import load_model, model_names
 
     wanted = find_engine(engine)
     check_outputs(
@@ -49,11 +49,11 @@ def export(
     if _is_plan(plan):
         document = _read(plan)
         recorded = getattr(document.model, "name", document.model)
-        shapes = _shapes(model, recorded)
+        shapes = named_or_preset(load_model, model_names(), model, recorded)
         sidecar = export_layout(layout_of(document), wanted, output, model=shapes, source=plan.name)
     else:
         load = _counts(plan, wanted)
-        shapes = _shapes(model, load.model)
+        shapes = named_or_preset(load_model, model_names(), model, load.model)
         if shapes is None:
             raise UsageError("counts need their model", where="--model", fix="name the model")
         sidecar = export_counts(load, output, model=shapes, source=plan.name)
@@ -97,15 +97,6 @@ def _counts(path: Path, engine: Engine) -> CountLoad:
     with path.open("rb") as stream:
         is_trace = stream.read(4) == b"PAR1"
     return count_trace(read_trace(path)) if is_trace else read_counts(path)
-
-
-def _shapes(named: str | None, recorded: str | None) -> MoEModel | None:
-    """The model that the user names, else the preset that the plan names, else None."""
-    from ..workload.model import load_model, model_names
-
-    if named is not None:
-        return load_model(named)
-    return load_model(recorded) if recorded in model_names() else None
 
 
 def _show(sidecar: dict[str, Any], output: Path, beside: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..placement.result import Budget
 
 NumberT = TypeVar("NumberT", int, float)
+NounT = TypeVar("NounT")
 
 
 #: Tokens of context up to which attention is asked for: far beyond any model, far below integer overflow.
@@ -57,6 +59,18 @@ def _no_budget(text: str) -> UsageError:
         allowed="a positive time, a positive whole number of iterations (it), or both",
         fix="for example --budget 2s, --budget 500ms, --budget 20000it or --budget 2s,20000it",
     )
+
+
+def parse_numbers(text: str, option: str, read: Callable[[str], NumberT], example: str) -> list[NumberT]:
+    """Parse "256,288". Raises UsageError where a part is no number, or not a finite one above 0."""
+    try:
+        values = [read(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if not values or not all(0 < value < math.inf for value in values):
+        kind = "whole numbers" if read is int else "numbers"
+        raise UsageError(f"{text!r} is no list of {kind} above 0", where=option, fix=f"for example {example}")
+    return values
 
 
 def parse_layers(text: str, known: tuple[int, ...], owner: str) -> tuple[int, ...]:
@@ -147,6 +161,15 @@ def refuse_foreign(
         if family not in families and is_given(context, name):
             option = flag_of(name)
             raise UsageError(f"{option} says nothing about {platform}", where=option, fix="leave it out")
+
+
+def named_or_preset(
+    load: Callable[[str], NounT], presets: tuple[str, ...], named: str | None, recorded: str | None
+) -> NounT | None:
+    """Load what the user names, else the preset that a file names; None where that is no preset."""
+    if named is not None:
+        return load(named)
+    return load(recorded) if recorded in presets else None
 
 
 def named(name: str | None, what: str) -> str:

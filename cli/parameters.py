@@ -173,9 +173,9 @@ def picture(panel: str | None = None) -> Any:
     return typer.Option(help="Picture.", rich_help_panel=panel)
 
 
-def json(panel: str | None = None, *, help: str = "Print one JSON object.") -> Any:
+def json(panel: str | None = None) -> Any:
     """`--json`: the answer for programs, on stdout."""
-    return typer.Option("--json", help=help, rich_help_panel=panel)
+    return typer.Option("--json", help="Print one JSON object.", rich_help_panel=panel)
 
 
 Json = Annotated[bool, json()]

@@ -11,7 +11,7 @@ import typer
 from ..common.errors import UsageError
 from . import parameters
 from .console import show, show_json, table
-from .options import LONGEST_CONTEXT, check_outputs
+from .options import LONGEST_CONTEXT, check_outputs, parse_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _INPUT, _OUTPUT = "What to serve", "What to write"
 
-_Model = Annotated[str, typer.Option(help="Preset, YAML file or config.json.", rich_help_panel=_INPUT)]
+_Model = Annotated[str, parameters.model(_INPUT)]
 _Platform = Annotated[str, parameters.platform(_INPUT, which=" with GPU and PIM")]
 _Gpus = Annotated[int, parameters.expert_gpus(_INPUT)]
 _TensorParallel = Annotated[int, parameters.tensor_parallel(_INPUT)]
@@ -44,7 +44,7 @@ _Timing = Annotated[parameters.Timing, parameters.timing(_INPUT)]
 _Seed = Annotated[int, parameters.seed("Of routing and prompts.", _INPUT)]
 
 _Svg = Annotated[Path | None, parameters.picture(_OUTPUT)]
-_Json = Annotated[bool, parameters.json(_OUTPUT, help="Print one JSON object instead.")]
+_Json = Annotated[bool, parameters.json(_OUTPUT)]
 
 
 def pareto(
@@ -120,15 +120,10 @@ def _policies(names: list[str]) -> list[Policy]:
 
 
 def _numbers(text: str, option: str) -> list[int]:
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1 or max(found) > LONGEST_CONTEXT or len(set(found)) < len(found):
+    found = parse_numbers(text, option, int, "8,32,128")
+    if max(found) > LONGEST_CONTEXT or len(set(found)) < len(found):
         raise UsageError(
-            f"{text!r} is no list of different whole numbers above 0",
-            where=option,
-            fix="for example 8,32,128",
+            f"{text!r} are no different numbers", where=option, allowed=f"1 to {LONGEST_CONTEXT}, each once"
         )
     return found
 

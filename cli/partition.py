@@ -26,7 +26,7 @@ _INPUT, _SEARCH, _OUTPUT = "What to split", "How to split", "What to print"
 Layout = Literal["tp", "ep"]
 
 _Model = Annotated[str, parameters.model(_INPUT)]
-_Platform = Annotated[str, parameters.platform(_INPUT, which=", with GPU and PIM")]
+_Platform = Annotated[str, parameters.platform(_INPUT, which=" with GPU and PIM")]
 _TokensPerExpert = Annotated[
     Path | None,
     typer.Option(

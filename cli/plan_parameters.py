@@ -177,7 +177,7 @@ Work = Annotated[
     ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Plan finished layers anew.", rich_help_panel=_OUTPUT)]
-Json = Annotated[bool, parameters.json(_OUTPUT, help="Print one JSON object instead of a table.")]
+Json = Annotated[bool, parameters.json(_OUTPUT)]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress bar and no table.", rich_help_panel=_OUTPUT)
 ]

@@ -369,7 +369,7 @@ def _settings(request: Request, options: ReplicaOptions, ranks: Ranks) -> tuple[
         raise UsageError("--max-moves counts from a current placement", fix="name it with --current")
     if request.search.solver == "current" and options.current is None:
         raise UsageError("the solver current keeps a current placement", fix="name it with --current")
-    return replace(settings), tuple(remarks)
+    return settings, tuple(remarks)
 
 
 def _mean(values: list[float | None]) -> float | None:

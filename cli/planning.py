@@ -12,8 +12,9 @@ import typer
 
 from ..common.errors import UsageError
 from ..common.execution import Execution
-from .console import note, show, show_json, stderr, warn
+from .console import note, show, show_json, warn
 from .signals import EXIT_INTERRUPTED
+from .watching import count
 
 if TYPE_CHECKING:
     from ..hardware.platform import Platform
@@ -194,21 +195,10 @@ def progress(
 
     `tokens`: the scores are the fullest ranks' tokens, as in plans without a model.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from ..placement.planning import Planned
 
-    console = stderr()
-    columns = (TextColumn("planning layers"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     best_s, baseline_s = 0.0, 0.0
-    with Progress(
-        *columns,
-        TextColumn("{task.fields[score]}"),
-        console=console,
-        transient=True,
-        disable=not (visible and console.is_terminal),
-    ) as bar:
-        task = bar.add_task("", total=layers, score="")
+    with count("planning layers", layers, visible=visible) as advance:
 
         def on_layer(plan: Planned[Any] | LayerEntry) -> None:
             nonlocal best_s, baseline_s
@@ -223,8 +213,7 @@ def progress(
                 f"{score:,.0f} tokens" if tokens else f"{score * 1e6:.1f} us"
                 for score in (best_s, baseline_s)
             )
-            score = f"best so far {best}, best baselines {others}"
-            bar.update(task, advance=1, score=score)
+            advance(f"best so far {best}, best baselines {others}")
 
         yield on_layer
 

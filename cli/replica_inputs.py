@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.errors import BadInput, UsageError
-from .options import is_given
+from .options import NumberT, is_given, parse_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,12 +35,10 @@ def ranks_from(
     """
     from ..placement.replicas.ranks import Ranks, even_ranks
 
-    speed = _numbers(speeds, "--speeds", ranks) if speeds is not None else []
+    speed = _one_a_rank(speeds, "--speeds", ranks, float) if speeds is not None else []
     if slots_per_rank is not None:
-        room = _numbers(slots_per_rank, "--slots-per-rank", ranks)
-        if any(value != int(value) for value in room):
-            raise UsageError("slots are whole numbers", where="--slots-per-rank")
-        built = Ranks(nodes, tuple(int(value) for value in room), tuple(speed))
+        room = _one_a_rank(slots_per_rank, "--slots-per-rank", ranks, int)
+        built = Ranks(nodes, tuple(room), tuple(speed))
         if slots not in (None, built.slots):
             raise UsageError(f"--slots says {slots}, --slots-per-rank {built.slots}", fix="give one")
         return built
@@ -93,13 +91,8 @@ def placement_from(
     return np.array(plan.physical_to_logical, dtype=np.int64)[rows]
 
 
-def _numbers(text: str, option: str, ranks: int) -> list[float]:
-    try:
-        values = [float(part) for part in text.split(",")]
-        if not all(map(math.isfinite, values)):
-            raise ValueError(text)
-    except ValueError as error:
-        raise UsageError(f"{text!r} are no numbers", where=option, fix="write them as in 9,9,8,8") from error
+def _one_a_rank(text: str, option: str, ranks: int, read: Callable[[str], NumberT]) -> list[NumberT]:
+    values = parse_numbers(text, option, read, "9,9,8,8")
     if len(values) != ranks:
         raise UsageError(f"{len(values)} numbers are given for {ranks} ranks", where=option, fix="one a rank")
     return values

@@ -44,7 +44,7 @@ _PartitionName = Literal["none", "static", "greedy", "dynamic", "oracle"]
 
 _Model = Annotated[str, parameters.model(_INPUT)]
 _Trace = Annotated[Path, parameters.trace(_INPUT)]
-_Platform = Annotated[str, parameters.platform(_INPUT, which=" with SRAM-PIM cores")]
+_Platform = Annotated[str, parameters.platform(_INPUT)]
 _Batch = Annotated[int, parameters.batch(_INPUT, help="Requests.")]
 _Context = Annotated[
     int, typer.Option(min=1, max=_LONGEST, help="Tokens of every request.", rich_help_panel=_INPUT)

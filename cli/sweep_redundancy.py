@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..common.errors import UsageError
 from . import parameters
 from .console import show, show_json, table
-from .options import parse_budget
+from .options import parse_budget, parse_numbers
 from .plan_replicas import ReplicaOptions, pose, traffic_experts
 from .planning import Request, cores
 from .replica_inputs import refuse_with_counts
@@ -112,7 +111,7 @@ def _sweep(request: Request, options: ReplicaOptions, slots: str | None) -> _Swe
 
     experts, ranks = traffic_experts(request, options)
     if slots is not None:
-        numbers = _numbers(slots)
+        numbers = sorted(set(parse_numbers(slots, "--slots", int, "256,288")))
     else:
         first = -(-experts // ranks) * ranks
         numbers = usable_slots(experts, ranks, first + (_STEPS - 1) * ranks)
@@ -167,13 +166,3 @@ def _row(row: Redundancy, ranks: int, expert_bytes: float | None) -> tuple[str, 
         *(digits(row.balancedness), digits(row.worst_balancedness), digits(row.held_out_balancedness)),
         *(digits(row.max_over_bound), largest, memory, row.fault),
     )
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        found = sorted({int(part) for part in text.split(",")})
-    except ValueError as error:
-        raise UsageError(f"{text!r} are no numbers of slots", where="--slots", fix="as in 256,288") from error
-    if found[0] < 1:
-        raise UsageError(f"{found[0]} slots hold nothing", where="--slots", fix="give positive numbers")
-    return found

@@ -73,7 +73,7 @@ _Svg = Annotated[Path | None, typer.Option(help="Gantt picture.", rich_help_pane
 _Chrome = Annotated[
     Path | None, typer.Option(help="Trace for ui.perfetto.dev (.json).", rich_help_panel=_OUTPUT)
 ]
-_Json = Annotated[bool, parameters.json(_OUTPUT, help="Print one JSON object instead.")]
+_Json = Annotated[bool, parameters.json(_OUTPUT)]
 
 
 @dataclass(frozen=True)

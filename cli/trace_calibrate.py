@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +10,9 @@ import typer
 
 from ..common.errors import UsageError
 from . import parameters
-from .console import note, show, show_json, stderr, table, warn
+from .console import note, show, show_json, table, warn
 from .options import check_outputs, parse_budget
+from .watching import count
 
 if TYPE_CHECKING:
     from ..workload.calibrate import Calibration
@@ -58,7 +57,7 @@ def calibrate(
     if wanted.model != shapes.name:
         note(f"the targets are of {wanted.model}, the routing is drawn for {shapes.name}")
     trials = _trials(budget)
-    with _progress(trials) as on_progress:
+    with count("fitting", trials) as on_trial:
         found = fit(
             shapes,
             wanted.targets(targets),
@@ -68,7 +67,7 @@ def calibrate(
             draws=draws,
             checks=checks,
             start=START if start is None else find_routing(start),
-            on_progress=on_progress,
+            on_progress=lambda _, loss: on_trial(f"loss {loss:.3f}"),
         )
     missed = [row.target.label for row in found.comparisons if not row.met]
     if output is not None:
@@ -92,21 +91,6 @@ def _trials(budget: str) -> int:
             fix="for example --budget 150it",
         )
     return parsed.iterations
-
-
-@contextmanager
-def _progress(trials: int) -> Iterator[Callable[[int, float], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = stderr()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("fitting", total=trials)
-
-        def advance(done: int, loss: float) -> None:
-            bar.update(task, completed=done, description=f"loss {loss:.3f}")
-
-        yield advance
 
 
 def _described(found: Calibration, model: str, output: Path | None) -> dict[str, Any]:

@@ -1,11 +1,20 @@
-"""A bar on stderr for work that goes through tokens: how many a second, and how long it will take."""
+"""Bars on stderr, drawn where it is a terminal: for work that ends piece by piece, or goes through tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from .console import stderr
@@ -20,6 +29,22 @@ class _Rate(ProgressColumn):
             return Text("")
         unit, name = (1e6, "M") if task.speed >= 1e6 else (1e3, "k")
         return Text(f"{task.speed / unit:.1f} {name} tokens/s")
+
+
+@contextmanager
+def count(what: str, total: int, *, visible: bool = True) -> Iterator[Callable[[str], None]]:
+    """Yield what to call as each of `total` pieces ends, with what to say beside the bar."""
+    console = stderr()
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns,
+        TextColumn("{task.fields[said]}"),
+        console=console,
+        transient=True,
+        disable=not (visible and console.is_terminal),
+    ) as bar:
+        task = bar.add_task("", total=total, said="")
+        yield lambda said: bar.update(task, advance=1, said=said)
 
 
 @contextmanager

@@ -37,6 +37,11 @@ def annealing(control: Control[Decision]) -> Claim:
     load where rounds are equal. Many placements meet the bound on the profile: once one does, a last pass
     looks for one whose cores have less to do. Temperatures follow the share of the budget that is spent.
     """
+    return anneal_at_most(control, None)
+
+
+def anneal_at_most(control: Control[Decision], moves: int | None) -> Claim:
+    """Anneal as `annealing` does, with so many moves where the budget does not end it before."""
     problem = problem_of(control)
     if control.best is None:
         control.offer(Decision(lpt_placement(problem).astype(np.int32)))
@@ -46,11 +51,14 @@ def annealing(control: Control[Decision]) -> Claim:
     hot, cold = walk.temperatures()
     chunk = max(64, _CHUNK_WORK // max(1, walk.jobs.shape[1]))
     while (stop := control.should_stop()) is None:
-        left = control.iterations_left()
-        size = chunk if left is None else min(chunk, left)
+        limits = [limit for limit in (moves, control.budget.iterations) if limit is not None]
+        limit = min(limits, default=None)
+        if limit is not None and control.iterations >= limit:
+            return Claim(Stop.CONVERGED)
+        size = chunk if limit is None else min(chunk, limit - control.iterations)
         begun = time.perf_counter()
-        _advance(control, walk, size, *_ends(control, hot, cold, size))
-        if control.budget.iterations is None:
+        _advance(control, walk, size, *_ends(control, limit, hot, cold, size))
+        if limit is None:
             took_s = max(time.perf_counter() - begun, 1e-6)
             chunk = int(min(4.0, max(0.25, _CHUNK_S / took_s)) * chunk) + 1
     if stop is Stop.GAP_REACHED and not control.budget.gap:
@@ -123,9 +131,12 @@ def prices(problem: CoreProblem) -> NDArray[np.float64]:
     return price
 
 
-def _ends(control: Control[Decision], hot: float, cold: float, size: int) -> tuple[float, float]:
-    """Temperatures at the beginning and the end of the next chunk."""
-    now = control.progress()
-    limit = control.budget.iterations
-    then = min(1.0, (control.iterations + size) / limit) if limit is not None else now
-    return temperature(hot, cold, now), temperature(hot, cold, max(now, then))
+def _ends(
+    control: Control[Decision], limit: int | None, hot: float, cold: float, size: int
+) -> tuple[float, float]:
+    """Temperatures at both ends of the next chunk, by the moves or the time that are spent."""
+    now = control.progress() if control.budget.time_s is not None or limit is None else 0.0
+    then = now
+    if limit is not None:
+        now, then = max(now, control.iterations / limit), max(now, (control.iterations + size) / limit)
+    return temperature(hot, cold, now), temperature(hot, cold, then)
