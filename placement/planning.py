@@ -111,6 +111,18 @@ def _best(results: Iterable[Result[DecisionT]]) -> Result[DecisionT] | None:
     return min(found, key=lambda result: result.cost.rank, default=None)
 
 
+def each_layer(
+    task: Callable[[int], DoneT], layers: tuple[int, ...], jobs: int, on_layer: Callable[[DoneT], None] | None
+) -> list[DoneT]:
+    """Plan `layers`, `jobs` at a time in threads; call `on_layer` in this thread as they end, in order."""
+    plans = []
+    for done in in_order(task, layers, jobs):
+        plans.append(done)
+        if on_layer is not None:
+            on_layer(done)
+    return plans
+
+
 def in_order(plan: Callable[[int], DoneT], layers: tuple[int, ...], jobs: int) -> Iterator[DoneT]:
     """Yield `plan(layer)` in the order of `layers`, `jobs` at a time in threads: kernels release the GIL."""
     if jobs == 1:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..planning import BASELINE_BUDGET, LayerTask, Planned, Search, in_order, search_layer
+from ..planning import BASELINE_BUDGET, LayerTask, Planned, Search, each_layer, search_layer
 from ..solve import solve
 from .problem import ChannelProblem, Decision, Settings, channel_problem
 
@@ -86,9 +86,4 @@ def plan_channels(
     task = ChannelTask(
         model, platform, profile, held_out, search or Search(), settings or Settings(), interrupt
     )
-    plans = []
-    for done in in_order(task, profile.layers if layers is None else layers, jobs):
-        plans.append(done)
-        if on_layer is not None:
-            on_layer(done)
-    return plans
+    return each_layer(task, profile.layers if layers is None else layers, jobs, on_layer)

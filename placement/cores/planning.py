@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..planning import LayerTask, Planned, Search, in_order, search_layer
+from ..planning import LayerTask, Planned, Search, each_layer, search_layer
 from .layout import Layout, platform_layout, with_side
 from .problem import CoreProblem, Decision, Settings, core_problem
 
@@ -67,9 +67,4 @@ def plan_cores(
     ProvenInfeasible where model, platform, settings and load do not belong together.
     """
     task = CoreTask(model, platform, profile, held_out, search or Search(), settings or Settings(), interrupt)
-    plans = []
-    for done in in_order(task, profile.layers if layers is None else layers, jobs):
-        plans.append(done)
-        if on_layer is not None:
-            on_layer(done)
-    return plans
+    return each_layer(task, profile.layers if layers is None else layers, jobs, on_layer)
