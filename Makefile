@@ -20,10 +20,10 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -m moeplan.benchmarks.micro
 
-# Long: makes every table and figure of the README and of benchmarks/RESULTS.md anew.
+# Long: makes every table and figure of benchmarks/RESULTS.md and of the README, which quotes it, anew.
 readme-tables: $(READY)
-	$(BIN)/python -m moeplan.benchmarks.readme
 	$(BIN)/python -m moeplan.benchmarks.results
+	$(BIN)/python -m moeplan.benchmarks.readme
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("moeplan needs Python 3.11 or newer; set PYTHON=/path/to/it" if sys.version_info < (3, 11) else 0)'

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..common.errors import UsageError
+from .console import note
 
 if TYPE_CHECKING:
     from ..placement.memory import Ask, Estimate, Family
     from .planning import Request
+
+#: Solvers that hold a model or a tree beside the arrays of the question, whose size their engine decides.
+_MODELLED = ("ilp", "cpsat", "exact")
 
 
 def refuse_beyond(
@@ -41,6 +45,8 @@ def refuse_beyond(
         ask = _counted(request, family, load, sites, drift=drift)
     else:
         ask = _traced(request, family, sites, by_source=by_source, drift=drift)
+    if request.search.solver in _MODELLED:
+        note(f"the estimate leaves out the model that {request.search.solver} builds")
     return check_memory(limit, ask)
 
 

@@ -53,6 +53,12 @@ def test_the_question_is_that_of_the_files(request_of):
     assert refuse_beyond("8 GiB", changed, "channels") == estimate(some)
 
 
+@pytest.mark.parametrize(("solver", "told"), [("cpsat", True), ("annealing", False)])
+def test_what_the_estimate_leaves_out_is_said(request_of, capsys, solver, told):
+    refuse_beyond("8 GiB", request_of(search=Search(solver)), "channels")
+    assert ("leaves out the model that cpsat builds" in capsys.readouterr().err) is told
+
+
 def test_ranks_come_from_the_platform_or_from_options(request_of):
     request = request_of("gpu-cluster")
     ask = Ask("replicas", 8, 2, 3, 32, batch=8, steps=12, jobs=2, trace_tokens=1280, trace_layers=3)
