@@ -25,9 +25,9 @@ import numpy as np
 
 from ..common.errors import MoeplanError, UsageError
 from ..hardware.platform import load_platform
-from ..placement.channels.planning import ROWS
 from ..placement.channels.problem import ChannelProblem, Decision, Settings, channel_problem
 from ..placement.channels.relaxation import fixed_bound
+from ..placement.planning import BASELINE_BUDGET, ROWS
 from ..placement.result import Budget
 from ..placement.solve import solve
 from ..workload.model import load_model
@@ -54,7 +54,6 @@ SOURCES = {
     "phi-mini-moe": ("phi-mini-moe", "", ""),
     "switch-large-128": ("switch-large-128", "", ""),
 }
-_QUICK = Budget(time_s=60.0)
 #: Layers that are drawn for synthetic models: they are alike in law and differ by chance.
 _SYNTHETIC_LAYERS = 8
 #: Moves with which the unavoidable is estimated: on all held-out steps, and on each alone.
@@ -135,7 +134,7 @@ def _row(source: str, batch: int, sizes: Sizes, traces: Path | None) -> Row:
             best, rows = _pose(source, batch, seed, index, sizes, traces)
             for problem, suffix in ((rows, ROWS), (best, "")):
                 for policy in POLICIES:
-                    result = solve(problem, policy, budget=_QUICK, seed=seed)
+                    result = solve(problem, policy, budget=BASELINE_BUDGET, seed=seed)
                     scores.setdefault(policy + suffix, []).append(_score(result))
             limit = Budget(time_s=_SEARCHING * scores[PUBLISHED][-1].planning_s)
             ours = solve(best, OURS, budget=limit, seed=seed)

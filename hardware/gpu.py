@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+#: Most bytes of a weight of four bits with its scales: a byte per 16 weights in NVFP4, per 32 in MXFP4.
+_FOUR_BIT_BYTES = 0.5625
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
     """One GPU at datasheet rates (dense, not sparse), and what kernels reach of them."""
@@ -38,6 +42,17 @@ class Gpu:
         except KeyError:
             fix = did_you_mean(dtype, self.peak_flop_per_s)
             raise UsageError(f"this GPU has no peak rate for {dtype!r}", fix=fix) from None
+
+    def data_type(self, weight_bytes: float, activation_bytes: float) -> str:
+        """Name the type that weights of this size are multiplied in.
+
+        FP8 where a weight has one byte: activations are rounded on their way into the product. Smaller
+        weights are unpacked to the type of the activations, so that FP4 takes activations of four bits as
+        well. bf16 where the GPU has no peak for that type.
+        """
+        width = weight_bytes if weight_bytes >= 1.0 else max(weight_bytes, activation_bytes)
+        dtype = "fp4" if width <= _FOUR_BIT_BYTES else "fp8" if width == 1.0 else "bf16"
+        return dtype if dtype in self.peak_flop_per_s else "bf16"
 
     def machine_balance(self, dtype: str) -> float:
         """Return FLOP per byte of memory traffic at which the datasheet roofline bends (ReXpert Table I)."""

@@ -109,7 +109,7 @@ class Control(Generic[DecisionT]):
         """Return the reason to stop now, or None to go on."""
         if self.interrupt.is_set():
             return Stop.INTERRUPTED
-        if self.best_cost is not None and self._gap() <= self.budget.gap:
+        if self.best_cost is not None and self._gap() <= max(self.budget.gap, SAME_COST):
             return Stop.GAP_REACHED
         if self.budget.iterations is not None and self.iterations >= self.budget.iterations:
             return Stop.ITERATION_LIMIT

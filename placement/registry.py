@@ -1,19 +1,25 @@
 """The solvers that there are, by family and name, each loaded only when it is used.
 
 Reserved names: `auto` is the family's own choice. Third parties add solvers by `register()`, or by an
-entry point of the group `moeplan.solvers` whose object is a `SolverInfo`.
+entry point of the group `moeplan.solvers` whose object is a `SolverInfo`. An entry point that cannot be used
+is left out with a warning; all others stay.
 """
 
 from __future__ import annotations
 
 import importlib
+import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..common.errors import UsageError, did_you_mean
+from ..common.errors import MissingLibrary, UsageError, did_you_mean
 from .control import Claim, Control
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "moeplan.solvers"
 
@@ -29,9 +35,10 @@ class Solver(Protocol):
 class SolverInfo:
     """A solver's entry: where it lives, and its traits.
 
-    `exact`: proves optimality given time. `anytime`: gets better with more budget. `uses_start`:
-    begins from a given decision. `by_iterations`: an iteration budget makes it repeatable. `options`
-    names what it accepts; `published` is the paper that a heuristic comes from.
+    `exact`: proves optimality given time. `anytime`: gets better with more budget. `seeded`: ends by itself,
+    with an answer that depends on the seed. `uses_start`: begins from a given decision. `by_iterations`: an
+    iteration budget makes it repeatable. `options` names what it accepts; `published` is the paper that a
+    heuristic comes from.
     """
 
     family: str
@@ -40,18 +47,26 @@ class SolverInfo:
     summary: str
     exact: bool = False
     anytime: bool = False
+    seeded: bool = False
     uses_start: bool = False
     by_iterations: bool = True
     published: str = ""
     options: tuple[str, ...] = ()
 
     def function(self) -> Solver:
-        """Import and return the solver."""
+        """Import and return the solver. Raises MissingLibrary where that fails."""
         if callable(self.load):
             return self.load()
         module, _, name = self.load.partition(":")
         package = __package__ if module.startswith(".") else None
-        solver: Solver = getattr(importlib.import_module(module, package), name)
+        try:
+            solver: Solver = getattr(importlib.import_module(module, package), name)
+        except (ImportError, AttributeError) as error:
+            raise MissingLibrary(
+                f"solver {self.name!r} of {self.family} cannot be loaded: {error}",
+                where=self.load,
+                fix="install what it needs, or take another solver",
+            ) from error
         return solver
 
 
@@ -73,7 +88,7 @@ _BUILT_IN = (
                published="SPIMOE 3.4.1, candidate 1"),
     SolverInfo("channels", "spimoe", ".channels.spimoe:spimoe",
                "best of cliques, mixed TP and LPT, annealed on the recorded steps",
-               published="SPIMOE 3.4.1"),
+               seeded=True, published="SPIMOE 3.4.1"),
     SolverInfo("channels", "annealing", ".channels.annealing:annealing",
                "migrate, change TP, swap, on recorded and drawn steps; until the budget is spent",
                anytime=True, uses_start=True),
@@ -212,9 +227,41 @@ def find(family: str, name: str) -> SolverInfo:
     return known[name]
 
 
-@cache
+_loading = threading.RLock()
+
+
 def _load_entry_points() -> None:
+    """Register what entry points name, each once, however its loading ends."""
+    with _loading:
+        unread = _entry_points()
+        waiting = unread.copy()
+        unread.clear()  # a plug-in that asks for solvers while it is loaded gets those that there are by then
+        try:
+            while waiting:
+                _load(waiting.pop(0))
+        finally:
+            unread += waiting
+
+
+def _load(entry: EntryPoint) -> None:
+    try:
+        info = entry.load()
+        if not isinstance(info, SolverInfo):
+            raise UsageError(f"the object is no SolverInfo but {type(info).__name__}")
+        register(info)
+    except Exception as error:  # of somebody else's module
+        distribution = "unknown" if entry.dist is None else entry.dist.name
+        warnings.warn(
+            f"a solver is left out: entry point {entry.name!r} ({entry.value}) of the distribution "
+            f"{distribution!r} cannot be used: {type(error).__name__}: {error}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+@cache
+def _entry_points() -> list[EntryPoint]:
+    """Entry points that wait to be loaded."""
     from importlib.metadata import entry_points
 
-    for entry in entry_points(group=ENTRY_POINTS):
-        register(entry.load())
+    return list(entry_points(group=ENTRY_POINTS))

@@ -80,7 +80,7 @@ def layer_fields(layer: int, plan: Planned[Any]) -> dict[str, Any]:
         "bound_s": result.bound.value_s,
         "bound_by": result.bound.by,
         "gap": result.gap,
-        "anytime": tuple(_point(p) for p in _thin(result.anytime)),
+        "anytime": tuple(_point(p) for p in thinned(result.anytime)),
     }
 
 
@@ -184,8 +184,8 @@ def _point(progress: Progress) -> Point:
     return Point(iterations=progress.iterations, elapsed_s=progress.elapsed_s, best_s=progress.best_s)
 
 
-def _thin(curve: tuple[Progress, ...]) -> tuple[Progress, ...]:
-    """Keep first and last point and evenly many between: a curve for the eye."""
+def thinned(curve: tuple[Progress, ...]) -> tuple[Progress, ...]:
+    """Keep first and last point of an anytime curve and evenly many between, for the eye."""
     if len(curve) <= _POINTS:
         return curve
     step = (len(curve) - 1) / (_POINTS - 1)

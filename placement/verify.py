@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..common.errors import BadInput, MoeplanError
+from .planning import ROWS
 from .problem import SAME_COST, Cost, Problem
+from .registry import solvers_of
 from .result import Stop
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ..workload.load import Load
     from ..workload.model import MoEModel
     from .plan import BaselineEntry, PlanFile, Scores
+    from .result import Result
 
 SettingsT = TypeVar("SettingsT", bound="DataclassInstance")
 
@@ -125,6 +128,41 @@ def score_faults(layers: list[tuple[int, Scores, Cost]]) -> Iterator[str]:
     for layer, recorded, measured in layers:
         yield from _difference(f"layer {layer} total_s", recorded.total_s, measured.total_s)
         yield from _difference(f"layer {layer} objective_s", recorded.objective_s, measured.objective_s)
+        names, known = sorted(recorded.parts), sorted(measured.parts)
+        if names != known:
+            yield f"layer {layer} parts are {', '.join(names)}, they should be {', '.join(known)}"
+            continue
+        for name in names:
+            yield from _difference(f"layer {layer} {name}", recorded.parts[name], measured.parts[name])
+
+
+def verify_baselines(
+    plan: PlanFile, run: Callable[[int, Sequence[str]], Mapping[str, Result[Any]]]
+) -> Finding:
+    """Run the published heuristics of every layer again, and compare with what they are said to get.
+
+    `run(layer, names)` runs those of `names`. What searches is left out: another machine may round otherwise
+    and end elsewhere.
+    """
+    known = solvers_of(plan.family)
+    faults: list[str] = []
+    left_out: set[str] = set()
+    for entry in plan.layers:
+        solvers = {name: known.get(name.removesuffix(ROWS)) for name in entry.baselines}
+        faults += [f"there is no solver {name}" for name, info in solvers.items() if info is None]
+        left_out |= {name for name, info in solvers.items() if info is not None and info.seeded}
+        again = [name for name, info in solvers.items() if info is not None and not info.seeded]
+        for name, result in run(entry.layer, again).items():
+            recorded = entry.baselines[name]
+            for scores, cost in ((recorded.profile, result.cost), (recorded.held_out, result.held_out)):
+                if scores is not None and cost is not None and result.decision is not None:
+                    faults += [f"{name}, {fault}" for fault in score_faults([(entry.layer, scores, cost)])]
+                elif scores is not None:
+                    faults.append(f"{name}, layer {entry.layer}: it finds no placement, but has scores")
+    fine = "published heuristics score as recorded"
+    if left_out:
+        fine += f" ({', '.join(sorted(left_out))}: searches, not run again)"
+    return finding("baselines", faults, fine)
 
 
 def figure_faults(
@@ -173,7 +211,11 @@ def _sum_faults(name: str, total: Scores | None, layers: list[Scores | None]) ->
         return
     yield from _difference(f"{name}.total_s", total.total_s, math.fsum(s.total_s for s in known))
     yield from _difference(f"{name}.objective_s", total.objective_s, math.fsum(s.objective_s for s in known))
-    yield from _difference(f"{name}.parts", math.fsum(total.parts.values()), total.total_s)
+    for where, scores in ((name, total), *((f"{name} of a layer", each) for each in known)):
+        yield from _difference(f"{where}: the sum of parts", math.fsum(scores.parts.values()), scores.total_s)
+    for part, value in total.parts.items():
+        of_layers = [scores.parts.get(part, math.nan) for scores in known]
+        yield from _difference(f"{name}.{part}", value, math.fsum(of_layers))
 
 
 def _gap_faults(plan: PlanFile) -> Iterator[str]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..common.errors import BadInput, UsageError
-from ..placement.partition.costs import data_type
 from ..placement.partition.layer import PartitionLayer, partition_layer
 from ..placement.partition.problem import Decision, PartitionProblem
 from ..placement.solve import solve
@@ -319,7 +318,7 @@ def _dense_s(setup: Setup, layer: int, contexts: list[int]) -> float:
     tokens = len(contexts) + setup.prefill.requests * setup.prefill.tokens // setup.gpus
     encoder = 1 if model.attention.cross_layers else 0
     work = decode_attention(model, [1] * tokens, layers=[layer], encoder_tokens=encoder)
-    dtype = data_type(gpu, model.other_weight_bytes)
+    dtype = gpu.data_type(model.other_weight_bytes, model.activation_bytes)
     weights_bytes = work.weight_bytes / setup.tensor_parallel + work.activation_bytes
     projections_s = gpu.roofline_s(weights_bytes, work.projection_flop, dtype)
     block = model.expert_matrices * model.hidden_size * model.dense_intermediate_size

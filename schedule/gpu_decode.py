@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..common.errors import BadInput, UsageError
-from ..placement.partition.costs import data_type
 from ..workload.attention import decode_attention
 from .kv_cache import token_bytes
 
@@ -80,7 +79,7 @@ def gpu_decode(
     decoding = model.attention.cross_layers or tuple(range(model.layers))
     routed = [layer for layer in decoding if layer in model.moe_layers]
     dense = len(decoding) - len(routed)
-    dtype = data_type(gpu, model.other_weight_bytes)
+    dtype = gpu.data_type(model.other_weight_bytes, model.activation_bytes)
     shared_width = model.shared_experts * model.shared_intermediate_size
     feed_forward = len(routed) * (
         _routed_s(model, gpu, counts, experts) + _block_s(model, gpu, batch, shared_width)
@@ -120,7 +119,7 @@ def _attention_s(model: MoEModel, gpu: Gpu, tokens: NDArray[np.int64], layers: t
             projection_flop=work.projection_flop,
             cache_bytes=work.cache_bytes,
             cache_flop=work.cache_flop,
-            projection_dtype=data_type(gpu, model.other_weight_bytes),
+            projection_dtype=gpu.data_type(model.other_weight_bytes, model.activation_bytes),
             cache_dtype="bf16",
         )
     return total
@@ -137,7 +136,7 @@ def routed_experts_s(
         matrices=model.expert_matrices,
         weight_bytes=model.weight_bytes,
         activation_bytes=model.activation_bytes,
-        dtype=data_type(gpu, model.weight_bytes),
+        dtype=gpu.data_type(model.weight_bytes, model.activation_bytes),
     )
     if experts == "grouped" or not grouped:
         return grouped
@@ -161,5 +160,5 @@ def _block_s(model: MoEModel, gpu: Gpu, batch: int, width: int) -> float:
         matrices=model.expert_matrices,
         weight_bytes=model.other_weight_bytes,
         activation_bytes=model.activation_bytes,
-        dtype=data_type(gpu, model.other_weight_bytes),
+        dtype=gpu.data_type(model.other_weight_bytes, model.activation_bytes),
     )

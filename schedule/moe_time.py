@@ -208,13 +208,13 @@ def lpt_timers(
     """
     from ..common.errors import NothingFound
     from ..placement.channels.problem import channel_problem
-    from ..placement.result import Budget
+    from ..placement.planning import BASELINE_BUDGET
     from ..placement.solve import solve
 
     timers = {}
     for layer in layers:
         problem = channel_problem(model, platform, load, layer)
-        found = solve(problem, solver, budget=Budget(time_s=60.0)).decision
+        found = solve(problem, solver, budget=BASELINE_BUDGET).decision
         if found is None:
             raise NothingFound(
                 f"{solver} finds no feasible placement of layer {layer}", fix="plan it with moeplan plan"

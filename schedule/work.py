@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..common.errors import BadInput, UsageError
-from ..placement.partition.costs import data_type
 from ..workload.attention import decode_attention
 from .layer import ALL_CHANNELS, FixedWork, GpuExperts, LayerWork, PimExperts
 
@@ -150,7 +149,7 @@ def _fixed(
     router = model.hidden_size * model.experts
     shared = model.expert_matrices * model.hidden_size * model.shared_intermediate_size * model.shared_experts
     through_bytes = 2 * batch * model.hidden_size * model.activation_bytes  # a vector in, and one out
-    dtype = data_type(gpu, model.other_weight_bytes)
+    dtype = gpu.data_type(model.other_weight_bytes, model.activation_bytes)
     router_bytes = router * model.other_weight_bytes + through_bytes
     shared_bytes = shared * model.other_weight_bytes + through_bytes
     return FixedWork(
@@ -178,7 +177,7 @@ def _projections_s(layer: PartitionLayer, gpu: Gpu, batch: int) -> float:
         return 0.0
     encoder_tokens = 1 if model.attention.cross_layers else 0
     work = decode_attention(model, [1] * batch, layers=[layer.layer], encoder_tokens=encoder_tokens)
-    dtype = data_type(gpu, model.other_weight_bytes)
+    dtype = gpu.data_type(model.other_weight_bytes, model.activation_bytes)
     return 2 * gpu.kernel_s + gpu.roofline_s(work.projection_bytes, work.projection_flop, dtype)
 
 

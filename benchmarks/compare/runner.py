@@ -38,8 +38,7 @@ def grid(
 ) -> list[Cell]:
     """Return the cells of every instance with the solvers of its family (all where `solvers` is empty).
 
-    Solvers that end the same way whatever the seed are published constructions; they run with the first seed
-    only.
+    Solvers that end the same way whatever the seed run with the first seed only.
     """
     cells = []
     for instance in instances:
@@ -47,8 +46,8 @@ def grid(
         for name in known:
             if solvers and name not in solvers:
                 continue
-            searches = known[name].anytime
-            for seed in seeds if searches else seeds[:1]:
+            by_seed = known[name].anytime or known[name].seeded
+            for seed in seeds if by_seed else seeds[:1]:
                 cells.append(Cell(instance.name, name, seed, budget.time_s, budget.iterations))
     return cells
 

@@ -21,9 +21,6 @@ from .cell import Cell, Outcome
 if TYPE_CHECKING:
     from ...placement.result import Result
 
-#: Points of an anytime curve that are kept.
-_POINTS = 64
-
 
 def main(arguments: list[str]) -> None:
     """Run the cell that the first argument describes, within the bytes of the second (0: no limit)."""
@@ -77,6 +74,8 @@ def run(cell: Cell) -> Outcome:
 
 
 def _measured(result: Result[Any]) -> Outcome:
+    from ...placement.summary import thinned
+
     return Outcome(
         "ok",
         objective_s=result.cost.objective_s,
@@ -89,15 +88,8 @@ def _measured(result: Result[Any]) -> Outcome:
         elapsed_s=result.elapsed_s,
         peak_bytes=peak_bytes(),
         problem=result.problem,
-        anytime=_thin([(p.iterations, p.elapsed_s, p.best_s) for p in result.anytime]),
+        anytime=tuple((p.iterations, p.elapsed_s, p.best_s) for p in thinned(result.anytime)),
     )
-
-
-def _thin(curve: list[tuple[int, float, float]]) -> tuple[tuple[int, float, float], ...]:
-    if len(curve) <= _POINTS:
-        return tuple(curve)
-    step = (len(curve) - 1) / (_POINTS - 1)
-    return tuple(curve[round(i * step)] for i in range(_POINTS))
 
 
 if __name__ == "__main__":

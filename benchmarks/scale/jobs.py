@@ -158,7 +158,7 @@ def _cores(point: Point) -> Job:
 
 
 def _replicas(point: Point) -> Job:
-    from ...placement.replicas.planning import baseline
+    from ...placement.replicas.planning import baselines as published
     from ...placement.replicas.problem import replica_problem
     from ...placement.replicas.ranks import Ranks
 
@@ -171,8 +171,7 @@ def _replicas(point: Point) -> Job:
 
     def baselines(problems: list[Any]) -> None:
         for problem in problems:
-            for name in problem.baselines:
-                baseline(problem, name, _SEED)
+            published(problem, _SEED)
 
     return Job(
         [

@@ -2,8 +2,9 @@
 
 A move is proposed, its J_dram is computed from the touched sites alone, and only a move that survives
 a first Metropolis test on that pays for its exact J_noc and a second test on the rest of the change
-(delayed acceptance, Christen and Fox 2005, doi 10.1198/106186005X76983: the two tests together accept
-as one test on the whole change would). J_noc is updated for the affected tokens only.
+(delayed acceptance, Christen and Fox 2005, doi 10.1198/106186005X76983; the two tests accept less often than
+one on the whole change would, but a move that is known to be better is always made). J_noc is updated for the
+affected tokens only.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.jit import kernel, kernel_without_nan
+from ..search.cooling import accept
 from ..search.random import below, uniform
 from .kernels import BLOCK, State, noc_steps, place, update_block
-from .tables import Tables
+from .tables import SLACK, Tables
 
 _SWAP, _CHANGE_TP = 0.35, 0.55  # cumulative shares; the rest migrates
 
@@ -83,7 +85,7 @@ def fits(memory_bytes: NDArray[np.float64], gain: NDArray[np.float64], capacity_
     """Tell whether every site has room for what it gains."""
     for c in range(len(memory_bytes)):
         more = gain[0, c] + gain[1, c]
-        if more > 0.0 and memory_bytes[c] + more > capacity_bytes * (1.0 + 1e-9):
+        if more > 0.0 and memory_bytes[c] + more > capacity_bytes * SLACK:
             return False
     return True
 
@@ -192,12 +194,6 @@ def objective(dram_s: NDArray[np.float64], noc_s: NDArray[np.float64], risk: flo
 
 
 @kernel
-def accept(delta: float, temperature: float, u: float) -> bool:
-    """Metropolis test."""
-    return delta <= 0.0 or (temperature > 0.0 and u < math.exp(-delta / temperature))
-
-
-@kernel
 def anneal(
     t: Tables,
     st: State,
@@ -250,7 +246,9 @@ def anneal(
             delta_s = objective(dram_s, noc_s, risk) - current_s
         if sampling:
             deltas_s[i] = delta_s
-        if sampling or (noc and not accept(delta_s - surrogate_s, temperature, uniform(rng))):
+        # One number is drawn whatever the change, so that a search repeats.
+        rejected = noc and not accept(delta_s - surrogate_s, temperature, uniform(rng)) and delta_s > 0.0
+        if sampling or rejected:
             if noc:
                 shift_noc(t, st, move, True, changed, kept, kept_s)
             continue

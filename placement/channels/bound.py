@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .tables import SLACK
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -40,7 +42,7 @@ def spread_bounds(tables: Tables, groups: Groups) -> NDArray[np.float64]:
 
     sites = len(tables.near)
     one_of_each = groups.factor_start[:-1]
-    fits = tables.shard_bytes[one_of_each] <= tables.capacity_bytes
+    fits = tables.shard_bytes[one_of_each] <= tables.capacity_bytes * SLACK
     each_s = tables.token_s[one_of_each][fits]  # [F] seconds of one token on a site
     work_s = each_s * np.array(groups.factors, dtype=np.float64)[fits]  # [F] on all sites together
     if not len(each_s):
@@ -62,7 +64,7 @@ def gather_bounds(tables: Tables, spread_s: NDArray[np.float64]) -> NDArray[np.f
     per_byte_s = tables.seconds_per_byte.min(initial=np.inf)
     if not np.isfinite(per_byte_s):
         return spread_s  # a single site has no links
-    hop_s = tables.latency_s[1] if len(tables.latency_s) > 1 else 0.0
+    hop_s = tables.latency_s[tables.latency_rank[~np.eye(sites, dtype=bool)].min()]
     dram = np.maximum(spread_s[:, None], tokens[:, None] * tables.token_s.min() / cores)
     gather = tokens[:, None] * tables.token_bytes * per_byte_s * (1.0 - 1.0 / cores)
     total = dram + gather + (cores - 1) * hop_s

@@ -9,6 +9,7 @@ import numpy as np
 from ..control import Claim, Control
 from .greedy import offer_placement, recorded_s
 from .problem import ChannelProblem, Decision
+from .tables import SLACK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,7 +100,7 @@ def place_cliques(problem: ChannelProblem, cliques: list[list[int]]) -> NDArray[
     t, groups = problem.tables, problem.groups
     tokens = t.counts.mean(axis=1)
     load_s, held = np.zeros(problem.sites), np.zeros(problem.sites)
-    starts, limit = t.group_start[:-1], t.capacity_bytes * (1.0 + 1e-9)
+    starts, limit = t.group_start[:-1], t.capacity_bytes * SLACK
     distance_s = t.latency_s[t.latency_rank]
     group_of = np.full(problem.experts, -1, dtype=np.int32)
     for clique in sorted(cliques, key=lambda members: (-tokens[members].sum(), members[0])):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from ..result import Stop
 from ..search.cpsat import new_solver, run_solver
 from .linear import LinearPart, linear_part
 from .problem import ChannelProblem, Decision, problem_of
+from .tables import SLACK
 
 #: Ticks of the heaviest coefficient, and of the lightest cluster's weight. Both are rounded down, so the
 #: model never overestimates and its bound stays sound.
 _TICKS, _WEIGHT_TICKS = 1_000_000, 1_000
+#: Integer steps of a site's memory.
+_ROOM_TICKS = 2**40
 
 _Variables = dict[tuple[int, int], Any]
 
@@ -74,10 +78,18 @@ def _model(problem: ChannelProblem, part: LinearPart) -> tuple[Any, _Variables, 
             objective.append(int(share / unit + 1e-6) * largest)
             for groups in maximum.uses.values():
                 places = [(x[e, g], int(n * rate_s)) for g, rate_s in groups for e, n in tokens]
-                model.add(largest >= cp_model.LinearExpr.weighted_sum(*map(list, zip(*places, strict=True))))
+                model.add(largest >= _sum(places))
     model.minimize(sum(objective))
+    share = tables.shard_bytes / (tables.capacity_bytes * SLACK)
     for groups in part.maxima[0].uses.values():
-        shards = [(x[e, g], int(tables.shard_bytes[g])) for g, _ in groups for e in experts]
-        total = cp_model.LinearExpr.weighted_sum(*map(list, zip(*shards, strict=True)))
-        model.add(total <= int(tables.capacity_bytes * (1.0 + 1e-9)))
+        # Rounded up: what the model takes for feasible is.
+        shards = [(x[e, g], math.ceil(share[g] * _ROOM_TICKS)) for g, _ in groups for e in experts]
+        model.add(_sum(shards) <= _ROOM_TICKS)
     return model, x, tick_s * unit
+
+
+def _sum(terms: list[tuple[Any, int]]) -> Any:
+    """Weighted sum of variables, of none too."""
+    from ortools.sat.python import cp_model
+
+    return cp_model.LinearExpr.weighted_sum([x for x, _ in terms], [n for _, n in terms])

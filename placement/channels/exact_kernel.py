@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ...common.jit import kernel
 from .anneal_kernel import objective
 from .kernels import DRAM, State, fill
-from .tables import Tables
+from .tables import SLACK, Tables
 
 
 @kernel
@@ -68,7 +68,7 @@ def _put(t: Tables, st: State, e: int, g: int, sign: float) -> None:
 @kernel
 def _room(t: Tables, st: State, g: int) -> bool:
     for k in range(t.group_start[g], t.group_start[g + 1]):
-        if st.memory_bytes[t.group_sites[k]] > t.capacity_bytes * (1.0 + 1e-9):
+        if st.memory_bytes[t.group_sites[k]] > t.capacity_bytes * SLACK:
             return False
     return True
 

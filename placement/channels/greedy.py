@@ -13,6 +13,7 @@ import numpy as np
 from ..control import Claim, Control
 from ..result import Stop
 from .problem import ChannelProblem, Decision, problem_of
+from .tables import SLACK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,7 +77,7 @@ def lpt_placement(problem: ChannelProblem, factor: int) -> Placement | None:
     ties go to the lower id.
     """
     groups, tables = problem.groups.of_factor(factor), problem.tables
-    room = int((tables.capacity_bytes * (1.0 + 1e-9)) // tables.shard_bytes[groups[0]])
+    room = int((tables.capacity_bytes * SLACK) // tables.shard_bytes[groups[0]])
     if room * len(groups) < problem.experts:
         return None
     total = tables.counts.sum(axis=1)
@@ -103,7 +104,7 @@ def mixed_tp_placement(problem: ChannelProblem) -> Placement | None:
     tokens = t.counts.mean(axis=1)
     noc_token_s, noc_fixed_s = _own_communication(problem)
     load_s, held = np.zeros(problem.sites), np.zeros(problem.sites)
-    limit = t.capacity_bytes * (1.0 + 1e-9)
+    limit = t.capacity_bytes * SLACK
     group_of = np.zeros(problem.experts, dtype=np.int32)
     starts = t.group_start[:-1]
     for expert in np.argsort(-tokens, kind="stable"):

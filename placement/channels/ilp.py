@@ -12,11 +12,11 @@ from ..result import Stop
 from ..search.cbc import CbcRun, run_cbc
 from .linear import LinearPart, linear_part
 from .problem import ChannelProblem, Decision, problem_of
+from .tables import SLACK
 
-#: The model is written in microseconds: CBC's tolerances are absolute.
-_UNIT_S = 1e-6
-#: CBC checks to this; a bound gives as much away.
-_TOLERANCE = 1e-6
+#: CBC's tolerances are absolute, and its log has three decimals: the model is written in units of a
+#: thousandth of the bound that is known beforehand, and a bound gives the tolerance away.
+_UNITS, _TOLERANCE = 1e3, 1e-6
 
 _Variables = dict[tuple[int, int], Any]
 
@@ -30,18 +30,19 @@ def ilp(control: Control[Decision]) -> Claim:
     """
     problem = problem_of(control)
     part = linear_part(problem, control.options.get("step_clusters"), control.seed)
-    model, x = _model(problem, part)
+    unit_s = (control.floor.value_s or 1.0) / _UNITS
+    model, x = _model(problem, part, unit_s)
     if (stop := control.should_stop()) is not None:
         return Claim(stop)
     if control.best is not None:
         for (e, g), variable in x.items():
             variable.setInitialValue(int(control.best.group_of[e] == g))
     run = run_cbc(model, control, warm=control.best is not None)
-    return Claim(Stop.INTERRUPTED) if run is None else _conclude(control, model, run, x)
+    return Claim(Stop.INTERRUPTED) if run is None else _conclude(control, model, run, x, unit_s)
 
 
-def _model(problem: ChannelProblem, part: LinearPart) -> tuple[Any, _Variables]:
-    """Write down the model.
+def _model(problem: ChannelProblem, part: LinearPart, unit_s: float) -> tuple[Any, _Variables]:
+    """Write down the model, in units of `unit_s`.
 
     (a) every expert is on one group; (b) a maximum is at least the time of each of its places in each
     clustered step; (c) no site holds more than its memory.
@@ -55,7 +56,7 @@ def _model(problem: ChannelProblem, part: LinearPart) -> tuple[Any, _Variables]:
     for e in experts:
         model += pulp.lpSum(x[e, g] for g in part.choices) == 1  # (a)
     for k, weight in enumerate(part.weight):
-        tokens = [(int(e), part.counts[e, k] / _UNIT_S) for e in np.flatnonzero(part.counts[:, k])]
+        tokens = [(int(e), part.counts[e, k] / unit_s) for e in np.flatnonzero(part.counts[:, k])]
         for maximum in part.maxima:
             largest = pulp.LpVariable(f"{maximum.name}_{k}", lowBound=0)
             objective.append(weight * largest)
@@ -64,12 +65,12 @@ def _model(problem: ChannelProblem, part: LinearPart) -> tuple[Any, _Variables]:
                 model += pulp.LpAffineExpression([(largest, -1.0), *loads]) <= 0
     model += pulp.lpSum(objective)
     for groups in part.maxima[0].uses.values():  # (c)
-        share = tables.shard_bytes / tables.capacity_bytes
+        share = tables.shard_bytes / (tables.capacity_bytes * SLACK)
         model += pulp.LpAffineExpression([(x[e, g], share[g]) for g, _ in groups for e in experts]) <= 1
     return model, x
 
 
-def _conclude(control: Control[Decision], model: Any, run: CbcRun, x: _Variables) -> Claim:
+def _conclude(control: Control[Decision], model: Any, run: CbcRun, x: _Variables, unit_s: float) -> Claim:
     import pulp
 
     if model.status == pulp.LpStatusInfeasible:
@@ -80,7 +81,7 @@ def _conclude(control: Control[Decision], model: Any, run: CbcRun, x: _Variables
         if problem_of(control).check(decision) is None:
             control.offer(decision)
     bound = Bound(
-        max(0.0, run.bound * (1.0 - _TOLERANCE)) * _UNIT_S, "integer program (CBC) of the linear part"
+        max(0.0, run.bound * (1.0 - _TOLERANCE)) * unit_s, "integer program (CBC) of the linear part"
     )
     if run.solved:
         return Claim(Stop.CONVERGED, bound)

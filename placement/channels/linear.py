@@ -18,6 +18,7 @@ import numpy as np
 
 from ...common.errors import UsageError
 from .problem import ChannelProblem
+from .tables import SLACK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +63,7 @@ def linear_part(problem: ChannelProblem, clusters: object, seed: int) -> LinearP
     Raises UsageError where `clusters` is not a whole number of at least 1.
     """
     t = problem.objective_tables
-    limit = t.capacity_bytes * (1.0 + 1e-9)
+    limit = t.capacity_bytes * SLACK
     choices = tuple(g for g in range(len(problem.groups)) if t.shard_bytes[g] <= limit)
     maxima = [Maximum("site", _site_uses(problem, choices))]
     if t.noc and (links := _link_uses(problem, choices)):

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..planning import BASELINE_BUDGET, LayerTask, Planned, Search, each_layer, search_layer
-from ..solve import solve
+from ..planning import ROWS, LayerTask, Planned, Search, each_layer, run_baselines, search_layer
 from .problem import ChannelProblem, Decision, Settings, channel_problem
 
 if TYPE_CHECKING:
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
     from ...workload.load import Load
     from ...workload.model import MoEModel
 
-#: Baselines that are also run in the layout of the paper where the question allows a better one, under their
-#: name and this suffix.
-_AS_PUBLISHED, ROWS = ("ep", "spimoe"), "_rows"
+#: Baselines that are also run in the layout of the paper, under their name and `ROWS`.
+_AS_PUBLISHED = ("ep", "spimoe")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,17 +45,20 @@ class ChannelTask(LayerTask):
         found = search_layer(problem, self.search, stop, f"layer {layer}")
         if self.settings.layout == "rows":
             return LayerPlan(found.result, found.baselines, problem)
-        rows = self._pose(layer, dataclasses.replace(self.settings, layout="rows"))
-        more = {
-            name + ROWS: solve(rows, name, budget=BASELINE_BUDGET, seed=self.search.seed)
-            for name in _AS_PUBLISHED
-        }
+        rows = self._pose(layer, as_published(self.settings))
+        published = run_baselines(rows, self.search.seed, stop, _AS_PUBLISHED)
+        more = {name + ROWS: result for name, result in published.items()}
         return LayerPlan(found.result, {**found.baselines, **more}, problem, rows)
 
     def _pose(self, layer: int, settings: Settings) -> ChannelProblem:
         return channel_problem(
             self.model, self.platform, self.profile, layer, held_out=self.held_out, settings=settings
         )
+
+
+def as_published(settings: Settings) -> Settings:
+    """Return the same settings with whole outputs per bank."""
+    return dataclasses.replace(settings, layout="rows")
 
 
 def plan_channels(

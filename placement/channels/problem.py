@@ -23,7 +23,7 @@ from ...common.files import fingerprint
 from ..problem import Bound, Cost
 from .bound import step_bounds
 from .groups import Groups, tiles
-from .tables import Tables, link_tables, ring_tables, slot_tables
+from .tables import SLACK, Tables, link_tables, ring_tables, slot_tables
 from .unseen import unseen_steps
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Settings:
     """What may be chosen about the question itself.
 
     `risk`: standard deviations over steps added to the mean. `mode`: how FFN2 is split, by `row`
-    (all-reduce after it), by `col` (all-gather before it), or `auto`: the one that moves fewer bytes,
-    which is `col` where d_moe < d (SPIMOE 3.3.2 selects by that ratio). `layout`: whole outputs per
+    (all-reduce after it), by `col` (all-gather before it), or `auto`: `col` where d_moe < d, by which
+    ratio SPIMOE 3.3.2 selects. `layout`: whole outputs per
     bank (`rows`, as Newton and SPIMOE do) or the fastest split of K over banks (`best`), for every matrix
     and TP factor on its own. `resample`: drawn steps per recorded one that the objective also counts (see
     `unseen`), None: 1 to 15, fewer where steps and batch are large already, 0: the recorded steps alone;
@@ -190,7 +190,7 @@ class ChannelProblem:
             return f"expert {expert} is on group {group_of[expert]}, allowed are 0..{len(self.groups) - 1}"
         used = self.memory_bytes(decision)
         site = int(used.argmax())
-        if used[site] > self.tables.capacity_bytes * (1.0 + 1e-9):
+        if used[site] > self.tables.capacity_bytes * SLACK:
             return (
                 f"site {site} would hold {used[site] / GIB:.3f} GiB of layer {self.layer}, "
                 f"it has {self.tables.capacity_bytes / GIB:.3f} GiB for it"
@@ -208,12 +208,12 @@ class ChannelProblem:
     def infeasible(self) -> str | None:
         """All experts at their least total size do not fit, or one does not fit a site however split."""
         t = self.tables
-        if t.shard_bytes.min() > t.capacity_bytes:
+        if t.shard_bytes.min() > t.capacity_bytes * SLACK:
             shard = t.shard_bytes.min() / GIB
             return f"the smallest shard of an expert has {shard:.3f} GiB, more than a site holds"
         total = self.experts * float((t.shard_bytes * np.diff(t.group_start)).min())
         room = self.sites * t.capacity_bytes
-        if total > room * (1.0 + 1e-9):
+        if total > room * SLACK:
             return f"{total / GIB:.2f} GiB of experts do not fit in {room / GIB:.2f} GiB"
         return None
 

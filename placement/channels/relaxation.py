@@ -7,6 +7,7 @@ import numpy as np
 from ..problem import Bound
 from .bound import step_bounds
 from .problem import ChannelProblem
+from .tables import SLACK
 
 #: The linear program is solved to about 1e-7; the bound gives ten times as much away.
 _TOLERANCE = 1e-6
@@ -34,7 +35,7 @@ def fixed_bound(problem: ChannelProblem) -> Bound:
 
     t, sites = problem.objective_tables, problem.sites
     one = t.factor_start[:-1]
-    fits = t.shard_bytes[one] <= t.capacity_bytes * (1.0 + 1e-9)
+    fits = t.shard_bytes[one] <= t.capacity_bytes * SLACK
     each_s, width = t.token_s[one][fits], np.array(problem.groups.factors, dtype=np.float64)[fits]
     experts, steps = t.counts.shape
     factors = len(each_s)

@@ -9,8 +9,8 @@ from .cliques import clique_placement
 from .greedy import mixed_tp_placement, recorded_s, uniform_lpt
 from .problem import Decision, problem_of
 
-#: Proposed moves where the budget gives no number (the text gives none): as many as routed tokens allow,
-#: since a move costs time in proportion, between these.
+#: Proposed moves where the budget does not end them before (the text gives no number): as many as routed
+#: tokens allow, since a move costs time in proportion, between these.
 _WORK, _FEWEST, _MOST = 2**28, 10_000, 30_000
 
 
@@ -34,6 +34,6 @@ def spimoe(control: Control[Decision]) -> Claim:
     winner = min(candidates, key=lambda group_of: recorded_s(problem, group_of))
     walk = Walk.begin(problem.tables, winner, 0.0, control.seed)
     moves = min(_MOST, max(_FEWEST, _WORK // problem.tokens.size))
-    stop = walk.cool(control, control.iterations_left() or moves)
+    stop = walk.cool(control, moves)
     control.offer(Decision(walk.best))
     return Claim(stop or control.should_stop() or Stop.CONVERGED)

@@ -5,7 +5,7 @@ Built once; no graph and no Python object is touched afterwards.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
     from ...hardware.topology import Topology
     from .groups import Groups
+
+
+#: By how much what a site holds may exceed its memory: sums of shards are rounded.
+SLACK: Final = 1.0 + 1e-9
 
 
 class Tables(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ..planning import ROWS, run_baselines
 from ..problem import SAME_COST
 from ..verify import (
     Finding,
@@ -14,6 +15,7 @@ from ..verify import (
     named_differences,
     same_steps,
     settings_of,
+    verify_baselines,
     verify_costs,
     verify_model,
     verify_platform,
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from ...hardware.platform import Platform
     from ...workload.load import Load
     from ...workload.model import MoEModel
+    from ..result import Result
     from .document import ChannelPlan
+    from .problem import Decision
 
 
 def verify(plan: ChannelPlan, model: MoEModel | None, platform: Platform | None) -> list[Finding]:
@@ -52,6 +56,7 @@ def rescore(
     Raises BadInput where a layer's placement is not feasible, or not on the trace.
     """
     from .document import decisions
+    from .planning import as_published
     from .problem import channel_problem
 
     findings = same_steps(plan, profile_steps, held_out_steps)
@@ -76,7 +81,26 @@ def rescore(
             )
         faults += figure_faults(entry.layer, loads)
     scores, *unseen = verify_costs(plan, problems, placed)
-    return [*findings, scores, finding("site loads", faults, "every site is as loaded as recorded"), *unseen]
+
+    def published(layer: int, names: Sequence[str]) -> dict[str, Result[Decision]]:
+        own = [name for name in names if name.endswith(ROWS)]
+        found = run_baselines(problems[layer], plan.seed, names=[name for name in names if name not in own])
+        if own:
+            posed = as_published(settings)
+            rows = channel_problem(
+                model, platform, profile_steps, layer, held_out=held_out_steps, settings=posed
+            )
+            plain = run_baselines(rows, plan.seed, names=[name.removesuffix(ROWS) for name in own])
+            found |= {name + ROWS: result for name, result in plain.items()}
+        return found
+
+    return [
+        *findings,
+        scores,
+        finding("site loads", faults, "every site is as loaded as recorded"),
+        *unseen,
+        verify_baselines(plan, published),
+    ]
 
 
 def _placement_faults(plan: ChannelPlan) -> Iterator[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.jit import kernel, kernel_without_nan
+from ..search.cooling import accept
 from ..search.random import below, uniform
 
 #: Places under one entry of `State.block`, so that a move looks at few rows to find the busiest place.
@@ -97,12 +98,6 @@ def score(largest: NDArray[np.int32], price: NDArray[np.float64], risk: float) -
     if risk <= 0.0:
         return mean
     return mean + risk * math.sqrt(max(0.0, square / len(largest) - mean * mean))
-
-
-@kernel
-def accept(delta: float, temperature: float, u: float) -> bool:
-    """Metropolis test."""
-    return delta <= 0.0 or (temperature > 0.0 and u < math.exp(-delta / temperature))
 
 
 @kernel

@@ -104,7 +104,9 @@ def die_layout(
 
     Experts are cut into the fewest shards of which a die's units hold one for every expert. `dies` is how
     many the machine has; 0 leaves it open. Layers that have less than a die each take an equal share of
-    every core.
+    the bytes of every core, and of every unit. A share in whole experts is never less than the layer needs on
+    average, rounded up: where it rounds up, layers must do so on different cores or units, and where a unit's
+    share is less than one expert, the dies hold all layers by bytes only, not in whole experts a unit.
 
     Raises UsageError for an impossible width, ProvenInfeasible for more experts than units hold or too few
     dies.
@@ -120,18 +122,22 @@ def die_layout(
     needed = shards * len(model.moe_layers)
     if dies:
         _check_dies(model, die, dies)
-    held = groups * stack
-    if dies and dies < needed:
-        # In bytes, as ReXpert counts dies; layers round up on different cores.
-        share = dies / needed * groups * unit.memory_bytes / (expert_bytes(model) / shards)
-        held = min(held, max(math.ceil(model.experts / cores), int(share)))
+
+    def room(units: int) -> int:
+        """Experts of the layer that a place of so many units takes."""
+        if not dies or dies >= needed:
+            return units * stack
+        # In bytes, as ReXpert counts dies.
+        share = dies / needed * units * unit.memory_bytes / (expert_bytes(model) / shards)
+        return min(units * stack, max(math.ceil(model.experts * units / (cores * groups)), int(share)))
+
     return Layout(
         cores=cores,
         groups=groups,
         mode=mode,
         width=width,
-        core_experts=held,
-        unit_experts=stack,
+        core_experts=room(groups),
+        unit_experts=room(1),
         round_s=round_s * math.ceil(width / unit.tile_tokens),
         shards=shards,
         dies=dies or needed,

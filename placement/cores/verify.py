@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...common.errors import MoeplanError
+from ..planning import run_baselines
 from ..verify import (
     Finding,
     figure_faults,
@@ -15,6 +16,7 @@ from ..verify import (
     named_differences,
     same_steps,
     settings_of,
+    verify_baselines,
     verify_costs,
     verify_model,
     verify_platform,
@@ -83,6 +85,7 @@ def rescore(
         scores,
         finding("rounds", faults, "rounds and use of every layer are those recorded"),
         *unseen,
+        verify_baselines(plan, lambda layer, names: run_baselines(problems[layer], plan.seed, names=names)),
     ]
 
 

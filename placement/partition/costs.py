@@ -80,18 +80,11 @@ def gpu_costs(model: MoEModel, platform: Platform, layer: int) -> GpuCosts:
         kernel_s=gpu.kernel_s,
         expert_s=gpu.roofline_s(model.expert_bytes, 0.0, "bf16"),
         token_s=gpu.roofline_s(2 * model.hidden_size * model.activation_bytes, 0.0, "bf16"),
-        flop_s=gpu.roofline_s(0.0, 2 * model.expert_params, data_type(gpu, model.weight_bytes)),
+        flop_s=gpu.roofline_s(
+            0.0, 2 * model.expert_params, gpu.data_type(model.weight_bytes, model.activation_bytes)
+        ),
         work=router_and_shared + _projections(model, gpu, layer),
     )
-
-
-def data_type(gpu: Gpu, weight_bytes: float) -> str:
-    """Name the type that weights of this size are multiplied in.
-
-    FP8 where a weight has one byte and the GPU can. Weights of four bits are unpacked, as activations stay in
-    16 bits.
-    """
-    return "fp8" if weight_bytes == 1.0 and "fp8" in gpu.peak_flop_per_s else "bf16"
 
 
 def attention_on_pim_s(model: MoEModel, platform: Platform, contexts: Sequence[int], layer: int) -> float:
@@ -157,19 +150,21 @@ def _projections(model: MoEModel, gpu: Gpu, layer: int) -> GpuWork:
         return GpuWork()
     encoder = 1 if model.attention.cross_layers else 0
     work = decode_attention(model, [1], layers=[layer], encoder_tokens=encoder)
+    dtype = gpu.data_type(model.other_weight_bytes, model.activation_bytes)
     return GpuWork(
         memory_s=gpu.roofline_s(work.weight_bytes, 0.0, "bf16"),
         token_memory_s=gpu.roofline_s(work.activation_bytes, 0.0, "bf16"),
-        token_compute_s=gpu.roofline_s(0.0, work.projection_flop, data_type(gpu, model.other_weight_bytes)),
+        token_compute_s=gpu.roofline_s(0.0, work.projection_flop, dtype),
     )
 
 
 def _matrices(model: MoEModel, gpu: Gpu, params: int, vectors: int) -> GpuWork:
     """Work of matrices that all tokens pass, which read or write `vectors` hidden vectors per token."""
+    dtype = gpu.data_type(model.other_weight_bytes, model.activation_bytes)
     return GpuWork(
         memory_s=gpu.roofline_s(params * model.other_weight_bytes, 0.0, "bf16"),
         token_memory_s=gpu.roofline_s(vectors * model.hidden_size * model.activation_bytes, 0.0, "bf16"),
-        token_compute_s=gpu.roofline_s(0.0, 2 * params, data_type(gpu, model.other_weight_bytes)),
+        token_compute_s=gpu.roofline_s(0.0, 2 * params, dtype),
     )
 
 

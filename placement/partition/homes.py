@@ -21,6 +21,7 @@ from .kernels import COMPUTE, EXPERT, FIRST, FIXED, FLOP, MEMORY, TOKEN, gpu_s, 
 MOST_PER_HOME = 62
 #: Choices of all channels together beyond which nothing is listed.
 MOST_CHOICES = 1 << 22
+#: Instances in ordinary numbers are proven after tens; seconds next to the smallest float leave no middle.
 _HALVINGS = 200
 
 

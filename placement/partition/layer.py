@@ -11,7 +11,7 @@ import numpy as np
 
 from ...common.errors import BadInput, UsageError
 from .costs import GpuCosts, attention_on_pim_s, expert_on_pim, gpu_costs, homes
-from .problem import PartitionProblem, check_seconds, check_tokens
+from .problem import PartitionProblem, as_numbers, check_seconds, check_tokens
 from .table import CostTable
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _homes(home: ArrayLike | None, experts: int, places: int, layout: str) -> ND
     elif layout == "tp":
         raise UsageError("experts have homes in layout ep only", fix="leave home out, or take layout ep")
     else:
-        given = np.asarray(home)
+        given = as_numbers(home, "homes")
         good = given.shape == (experts,) and given.dtype.kind in "iu"
         if not good or (given.size and (given.min() < 0 or given.max() >= places)):
             raise BadInput(f"homes must be {experts} channel ids", allowed=f"0 to {places - 1}")

@@ -24,7 +24,8 @@ def fast(control: Control[Decision]) -> Claim:
 def exact(control: Control[Decision]) -> Claim:
     """Search until the optimum is proven. An iteration is a node, or with homes a partition.
 
-    With homes, an instance with more choices than can be listed is left with heuristics and a bound.
+    With homes, an instance with more choices than can be listed is left with heuristics and a bound, and one
+    that halving does not prove with what it found: looking longer would find the same again.
     """
     nodes = _FIRST_CHUNK
     while True:
@@ -53,4 +54,4 @@ def _attempt(control: Control[Decision], nodes: int, *, exactly: bool) -> Claim:
     bound = Bound(answer.bound_s * (1.0 - 0.5 * SAME_COST), "relaxation and search around it")
     if answer.bound_s >= answer.total_s:
         return Claim(Stop.OPTIMAL, bound)
-    return Claim(Stop.ITERATION_LIMIT if exactly else Stop.CONVERGED, bound)
+    return Claim(Stop.ITERATION_LIMIT if exactly and p.homes == 1 else Stop.CONVERGED, bound)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class PartitionProblem:
     """One MoE layer in one step. Build it with `partition_layer(...).problem(...)`.
 
     `tokens` int64 [E]; `table` float64 [N + 1], PIM seconds of 0 to N tokens; `coefficients` [7] of T_gpu;
-    `home` int32 [E] of `homes` channels, all 0 in layout `tp`.
+    `home` int64 [E] of `homes` channels, all 0 in layout `tp`.
     """
 
     tokens: NDArray[np.int64]
@@ -156,9 +156,23 @@ def problem_of(control: Control[Decision]) -> PartitionProblem:
     return problem
 
 
+def as_numbers(values: object, what: str) -> NDArray[Any]:
+    """Return a number or a list as an array of numbers. Raises BadInput where it holds anything else.
+
+    Text, complex numbers, booleans and lists of different length inside each other are no numbers.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise BadInput(f"{what} are no plain list: {error}") from error
+    if array.size and array.dtype.kind not in "iuf":
+        raise BadInput(f"{what} must be numbers", where=f"they are {array.dtype}")
+    return array
+
+
 def check_tokens(tokens: object, experts: int) -> NDArray[np.int64]:
     """Return token counts as int64 [E]. Raises BadInput where they are no whole numbers of at least 0."""
-    counts = np.asarray(tokens)
+    counts = as_numbers(tokens, "token counts")
     if counts.shape != (experts,):
         raise BadInput(
             f"token counts have the shape {counts.shape}", allowed=f"one count for each of {experts} experts"
@@ -174,7 +188,11 @@ def check_tokens(tokens: object, experts: int) -> NDArray[np.int64]:
 
 
 def check_seconds(name: str, seconds: float) -> float:
-    """Return a time. Raises BadInput where it is negative, infinite or NaN."""
-    if not 0.0 <= seconds < float("inf"):
+    """Return a time. Raises BadInput where it is negative, infinite or NaN, or no number."""
+    try:
+        good = 0.0 <= seconds < float("inf")
+    except (TypeError, ValueError):
+        good = False
+    if not good:
         raise BadInput(f"{name} must be a finite time of at least 0 s, not {seconds!r}")
     return float(seconds)

@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...common.errors import BadInput, UsageError
+from .problem import as_numbers
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -70,18 +71,18 @@ class CostTable:
     def observe(self, tokens: ArrayLike, seconds: ArrayLike) -> None:
         """Take in PIM times of experts with so many tokens (numbers or lists); of equal counts in order.
 
-        Raises BadInput on counts below 1 or beyond 2^20, times that are negative, infinite or NaN, and
-        lists of different length.
+        Raises BadInput on counts below 1 or beyond 2^20, times that are negative, infinite or NaN, what is no
+        number, and lists of different length.
         """
-        counts = np.atleast_1d(np.asarray(tokens))
-        times = np.atleast_1d(np.asarray(seconds, dtype=np.float64))
+        counts = np.atleast_1d(as_numbers(tokens, "observed token counts"))
+        times = np.atleast_1d(as_numbers(seconds, "observed times"))
         if counts.shape != times.shape or counts.ndim != 1:
             raise BadInput(f"{counts.size} token counts are observed with {times.size} times")
         if counts.size == 0:
             return
         if counts.dtype.kind not in "iu" or counts.min() < 1 or counts.max() > _LARGEST:
             raise BadInput("observed token counts must be whole numbers", allowed=f"1 to {_LARGEST}")
-        _seconds(times)
+        times = _seconds(times)
         with self._writing:
             means, observed = self._copy(int(counts.max()))
             for n, took_s in zip(counts.tolist(), times.tolist(), strict=True):
@@ -100,18 +101,16 @@ class CostTable:
 
     def load(self, path: str | Path) -> None:
         """Take over the observed means of a saved table. Raises BadInput where the file holds none."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                counts, times = file["tokens"], file["seconds"]
-        except (OSError, ValueError, KeyError) as error:
-            raise BadInput(
-                f"{str(path)!r} is no cost table", fix="name a file that CostTable.save wrote"
-            ) from error
-        if counts.shape != times.shape or counts.ndim != 1 or counts.dtype.kind not in "iu":
+        from ...workload.readers.numpy_file import read_archive
+
+        arrays = read_archive(Path(path), ("tokens", "seconds"))
+        counts, times = (arrays.get(key, np.empty(())) for key in ("tokens", "seconds"))
+        vectors = counts.shape == times.shape and counts.ndim == 1
+        if not vectors or counts.dtype.kind not in "iu" or times.dtype.kind not in "iuf":
             raise BadInput(f"{str(path)!r} is no cost table", fix="name a file that CostTable.save wrote")
         if counts.size and (counts.min() < 1 or counts.max() > _LARGEST):
             raise BadInput(f"{str(path)!r} has a token count out of range", allowed=f"1 to {_LARGEST}")
-        _seconds(times)
+        times = _seconds(times, repr(str(path)))
         with self._writing:
             means, observed = self._copy(int(counts.max(initial=1)))
             means[counts], observed[counts] = times, True
@@ -136,8 +135,8 @@ class CostTable:
         return Snapshot(seconds, means, observed)
 
 
-def _seconds(times: NDArray[np.float64]) -> NDArray[np.float64]:
+def _seconds(times: NDArray[Any], where: str = "") -> NDArray[np.float64]:
     """Return a copy; raises BadInput where a time is negative, infinite or NaN."""
     if times.size and not (times.min() >= 0.0 and math.isfinite(times.max())):
-        raise BadInput("PIM times must be finite and at least 0 s")
+        raise BadInput("PIM times must be finite and at least 0 s", where=where)
     return np.array(times, dtype=np.float64)

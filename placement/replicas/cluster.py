@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ...hardware.topology import Topology
     from ...workload.model import MoEModel
 
-_BYTES = {1.0: "fp8", 0.53125: "fp4", 0.5: "fp4"}
-
 
 def resized(
     platform: Platform,
@@ -91,11 +89,8 @@ def rates_of(model: MoEModel, platform: Platform) -> Rates:
     gpu, topology = platform.gpu, cluster_of(platform)
     if gpu is None:
         raise BadInput(f"platform {platform.name!r} has no GPU", fix="give its file a section gpu")
-    dtype = _BYTES.get(model.weight_bytes, "bf16")
-    if dtype not in gpu.peak_flop_per_s:
-        dtype = "bf16"
     memory = gpu.memory_bandwidth_bytes_per_s * gpu.memory_efficiency
-    compute = gpu.peak(dtype) * gpu.compute_efficiency
+    compute = gpu.peak(gpu.data_type(model.weight_bytes, model.activation_bytes)) * gpu.compute_efficiency
     token_bytes = model.hidden_size * model.activation_bytes
     inside, across = _link(topology, 0), _link(topology, -1)
     several = cluster_nodes(topology) > 1

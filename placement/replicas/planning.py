@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...common.errors import NothingFound, ProvenInfeasible
-from ..planning import BASELINE_BUDGET, Planned, Search, in_order
+from ..planning import Planned, Search, in_order, run_baselines
 from ..result import Budget, Result, Stop
 from ..solve import solve
 from .problem import Decision, ReplicaProblem
@@ -69,8 +69,7 @@ def plan_replicas(
     elapsed_s = time.perf_counter() - begun
     plans = []
     for problem, result in zip(problems, results, strict=True):
-        baselines = {name: baseline(problem, name, search.seed) for name in problem.baselines}
-        plans.append(LayerPlan(result, baselines, problem))
+        plans.append(LayerPlan(result, baselines(problem, search.seed, stop), problem))
         if on_layer is not None:
             on_layer(plans[-1])
     return Plans(plans, elapsed_s)
@@ -78,9 +77,19 @@ def plan_replicas(
 
 def baseline(problem: ReplicaProblem, name: str, seed: int = 0) -> Result[Decision]:
     """Run a published heuristic as it is: two replicas of an expert may share a rank, any slot may move."""
+    return baselines(problem, seed, names=(name,))[name]
+
+
+def baselines(
+    problem: ReplicaProblem,
+    seed: int = 0,
+    interrupt: threading.Event | None = None,
+    names: Iterable[str] | None = None,
+) -> dict[str, Result[Decision]]:
+    """Run the published heuristics of a problem, or those of `names`, as `baseline` does."""
     settings = dataclasses.replace(problem.settings, duplicates=True, max_moves=None)
     free = dataclasses.replace(problem, settings=settings, baselines=())
-    return solve(free, name, budget=BASELINE_BUDGET, seed=seed)
+    return run_baselines(free, seed, interrupt, problem.baselines if names is None else names)
 
 
 def held_out_cost(problem: ReplicaProblem, decision: Decision) -> Cost | None:

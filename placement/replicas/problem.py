@@ -223,7 +223,7 @@ class ReplicaProblem:
 
     @cached_property
     def _floor(self) -> Bound:
-        # Every solve of a layer asks for it, the baselines too.
+        # Every solve asks for it.
         from .bound import lower_bound
 
         return lower_bound(self)

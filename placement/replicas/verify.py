@@ -18,6 +18,7 @@ from ..verify import (
     named_differences,
     same_steps,
     score_faults,
+    verify_baselines,
     verify_costs,
     verify_model,
     verify_platform,
@@ -63,14 +64,19 @@ def rescore(
 ) -> list[Finding]:
     """Score a plan again on replayed traffic, and compare with what it recorded."""
     from .document import decisions
+    from .planning import baselines
     from .traffic import problems_of_traffic
 
     findings = same_steps(plan, profile_steps, held_out_steps)
     if not all(each.ok for each in findings):
         return findings
     problems = problems_of_traffic(plan, model, platform, profile_steps, held_out_steps)
-    placed = decisions(plan)
-    return [*findings, *verify_costs(plan, {problem.layer: problem for problem in problems}, placed)]
+    by_layer = {problem.layer: problem for problem in problems}
+    return [
+        *findings,
+        *verify_costs(plan, by_layer, decisions(plan)),
+        verify_baselines(plan, lambda layer, names: baselines(by_layer[layer], plan.seed, names=names)),
+    ]
 
 
 def _placement_faults(plan: ReplicaPlan) -> Iterator[str]:

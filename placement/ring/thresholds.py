@@ -9,7 +9,8 @@ how Carpaneto, Martello and Toth 1984, doi 10.1287/opre.32.2.380, solve the bott
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import count
 from typing import NamedTuple, Protocol
 
@@ -74,11 +75,12 @@ def search(control: Control[RingOrder], oracle: Oracle) -> Claim:
     `control` must hold a ring already. `control.floor` rises with every cell that is proven empty.
     """
     problem, by = problem_of(control), f"threshold search ({oracle.name})"
+    least_total = cache(problem.least_total)  # of few limits, each of them asked for at many turns
     empty: list[Limits] = []
     while True:
         best = _best(control)
         cells = list(open_cells(problem, best, empty))
-        _raise_floor(control, [lowest for lowest, _ in cells] or [Limits(*best[:2])], by)
+        _raise_floor(control, [lowest for lowest, _ in cells] or [Limits(*best[:2])], least_total, by)
         if (stop := control.should_stop()) is not None:
             return Claim(stop)
         if not cells:
@@ -92,7 +94,7 @@ def search(control: Control[RingOrder], oracle: Oracle) -> Claim:
             empty.append(question)
         else:
             return Claim(_gave_up(control))
-    return _shorten(control, oracle, by)
+    return _shorten(control, oracle, least_total, by)
 
 
 def open_cells(
@@ -138,14 +140,16 @@ def crowded_links(
     return [crowd for crowd in users.values() if len(crowd) > limit]
 
 
-def _shorten(control: Control[RingOrder], oracle: Oracle, by: str) -> Claim:
+def _shorten(
+    control: Control[RingOrder], oracle: Oracle, least_total: Callable[[int], int], by: str
+) -> Claim:
     """Prove the total of the best ring, whose load and hops are proven, where the objective asks for it."""
     problem = problem_of(control)
     if problem.objective != "load,hops,total":
         return Claim(Stop.CONVERGED)
     best, ring = _best(control), control.best
     assert ring is not None
-    least = problem.least_total(best.bottleneck_hops)
+    least = least_total(best.bottleneck_hops)
     if least < best.total_hops:
         found = oracle.shorten(Limits(*best[:2]), ring, least)
         least = found.least
@@ -163,11 +167,13 @@ def _gave_up(control: Control[RingOrder]) -> Stop:
     return Stop.TIME_LIMIT if control.budget.iterations is None else Stop.ITERATION_LIMIT
 
 
-def _raise_floor(control: Control[RingOrder], cells: list[Limits], by: str) -> None:
+def _raise_floor(
+    control: Control[RingOrder], cells: list[Limits], least_total: Callable[[int], int], by: str
+) -> None:
     """Every ring that is not in an empty cell is in one of `cells`, or is worse than one that is."""
     problem = problem_of(control)
     load, hops = min(cells, key=lambda cell: _rank(problem, cell))
-    value = problem.value(Measure(load or 0, hops, problem.least_total(hops)))
+    value = problem.value(Measure(load or 0, hops, least_total(hops)))
     control.floor = strongest(control.floor, Bound(value, by))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ def run_cbc(model: Any, control: Control[Any], *, warm: bool, gap: float | None 
     return CbcRun(
         solved=solved,
         answered=model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible),
-        bound=float(pulp.value(model.objective)) if solved else _dual_bound(log),
+        bound=float(pulp.value(model.objective)) if solved else dual_bound(log),
     )
 
 
@@ -90,9 +91,19 @@ def call_cbc(
         return path.read_text() if path.exists() else ""
 
 
-def _dual_bound(log: str) -> float:
-    """CBC's proven bound when it stopped early."""
-    found = re.search(r"^Lower bound:\s+([-+.\deE]+)", log, re.M) or re.search(
-        r"Continuous objective value is ([-+.\deE]+)", log
-    )
-    return float(found.group(1)) if found else 0.0
+def dual_bound(log: str) -> float:
+    """Return CBC's proven bound when it stopped early; 0.0 where the log has none.
+
+    What a log prints is rounded to the nearest, so that the true value may be half a last digit lower:
+    `Lower bound` has three decimals, `Continuous objective value` six significant digits without trailing
+    zeros.
+    """
+    found = re.search(r"^Lower bound:\s+([-+.\deE]+)", log, re.M)
+    if found is not None:
+        return float(found.group(1)) - 0.5e-3
+    found = re.search(r"Continuous objective value is ([-+.\deE]+)", log)
+    if found is None:
+        return 0.0
+    value = float(found.group(1))
+    digit = 10.0 ** (math.floor(math.log10(abs(value))) - 5) if value else 0.0
+    return value - 0.5 * digit

@@ -1,4 +1,4 @@
-"""Annealing temperatures taken from the instance's own uphill moves."""
+"""Annealing temperatures taken from the instance's own uphill moves, and the test that uses them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ...common.jit import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +28,12 @@ def temperatures(deltas_s: NDArray[np.float64]) -> tuple[float, float]:
     hot = float(np.quantile(uphill, _HOT_QUANTILE)) / -math.log(_HOT_ACCEPTANCE)
     cold = float(np.quantile(uphill, 0.01)) / -math.log(_COLD_ACCEPTANCE)
     return hot, min(cold, hot)
+
+
+@kernel
+def accept(delta: float, temperature: float, u: float) -> bool:
+    """Metropolis test of a change in cost, with a uniform number in [0, 1)."""
+    return delta <= 0.0 or (temperature > 0.0 and u < math.exp(-delta / temperature))
 
 
 def temperature(hot: float, cold: float, progress: float) -> float:

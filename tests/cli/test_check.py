@@ -34,7 +34,7 @@ def test_a_plan_is_what_it_says(cli, world):
     assert list(found) == [
         "placement", "totals", "bound and gap", "model", "platform", "groups",
         "profile steps", "held-out steps", "profile scores", "site loads",
-        "held-out scores",
+        "held-out scores", "baselines",
     ]  # fmt: skip
     assert all(finding["ok"] for finding in found.values())
 

@@ -81,3 +81,26 @@ def test_unknown_dtype_names_the_known_ones() -> None:
         preset("a100-80g").peak("fp8")
     assert "fp8" in caught.value.what
     assert "int8" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "weight_bytes", "activation_bytes", "dtype"),
+    [
+        ("b200", 2.0, 2.0, "bf16"),
+        ("b200", 1.0, 2.0, "fp8"),
+        ("b200", 1.0, 0.5, "fp8"),
+        ("a100-80g", 1.0, 2.0, "bf16"),  # has no FP8
+        # Weights alone in four bits, plain or with the scales of MXFP4 and NVFP4, are unpacked.
+        ("b200", 0.5, 2.0, "bf16"),
+        ("b200", 0.53125, 2.0, "bf16"),
+        ("b200", 0.5625, 2.0, "bf16"),
+        ("b200", 0.53125, 1.0, "fp8"),
+        ("b200", 0.53125, 0.53125, "fp4"),
+        ("b200", 0.5625, 0.5, "fp4"),
+        ("h100", 0.5, 0.5, "bf16"),  # has no FP4
+    ],
+)
+def test_four_bit_weights_are_unpacked_to_the_type_of_the_activations(
+    name: str, weight_bytes: float, activation_bytes: float, dtype: str
+) -> None:
+    assert preset(name).data_type(weight_bytes, activation_bytes) == dtype

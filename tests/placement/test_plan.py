@@ -10,11 +10,12 @@ import pytest
 
 from moeplan.common.errors import BadInput
 from moeplan.hardware.platform import load_platform
-from moeplan.placement.channels.document import decisions, plan_file
+from moeplan.placement.channels.document import ChannelPlan, decisions, plan_file
 from moeplan.placement.channels.planning import plan_channels
 from moeplan.placement.channels.problem import Settings, channel_problem
+from moeplan.placement.channels.verify import rescore, verify
 from moeplan.placement.plan import SCHEMA, plan_schema, read_plan, write_plan
-from moeplan.placement.planning import Search
+from moeplan.placement.planning import BASELINE_BUDGET, Search
 from moeplan.placement.result import Budget, Stop
 from moeplan.workload.model import load_model
 from moeplan.workload.replay import replay, split
@@ -101,6 +102,60 @@ def test_same_seed_same_plan_whatever_the_jobs(inputs, plans):
     again = plan_channels(*inputs, search=SEARCH, layers=(0, 5), jobs=1)
     for one, other in zip(plans, again, strict=True):
         assert one.decision == other.decision
+
+
+def test_an_interruption_reaches_the_published_heuristics(inputs):
+    stop = threading.Event()
+    stop.set()
+    (plan,) = plan_channels(*inputs, search=SEARCH, layers=(0,), interrupt=stop)
+    assert plan.baselines["spimoe"].stop is Stop.INTERRUPTED
+    assert plan.baselines["spimoe"].iterations == 0
+
+
+def test_no_clock_ends_a_published_heuristic():
+    assert BASELINE_BUDGET.time_s is None
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "said"),
+    [
+        (lambda d: _scale(d["layers"][1]["profile"]["parts"], "dram_s", 0.5), "totals", "sum of parts"),
+        (lambda d: _swap(d["layers"][0]["held_out"]["parts"]), "totals", "held_out.dram_s"),
+        (lambda d: _scale(d["layers"][0]["baselines"]["lpt"]["profile"], "total_s", 2.0), "totals", "lpt"),
+    ],
+)
+def test_scores_that_do_not_add_up_are_found(inputs, plan, change, check, said):
+    data = plan.model_dump(mode="json")
+    change(data)
+    found = verify(_read(data), *inputs[:2])
+    assert any(said in finding.detail for finding in found if finding.check == check and finding.ok is False)
+
+
+def test_baselines_are_run_again(inputs, plan):
+    findings = {f.check: f for f in rescore(plan, *inputs)}
+    assert all(f.ok for f in findings.values()), findings
+    assert "spimoe, spimoe_rows: searches, not run again" in findings["baselines"].detail
+    data = plan.model_dump(mode="json")
+    for scores in (data["totals"]["baselines"]["ep_rows"], data["layers"][0]["baselines"]["ep_rows"]):
+        for name in scores["profile"]["parts"]:
+            scores["profile"]["parts"][name] *= 2.0
+        scores["profile"]["total_s"] *= 2.0
+    findings = {f.check: f for f in rescore(_read(data), *inputs)}
+    assert findings["baselines"].ok is False
+    assert "ep_rows, layer 0 total_s" in findings["baselines"].detail
+
+
+def _read(data):
+    return ChannelPlan.model_validate_json(json.dumps(data))
+
+
+def _scale(where, name, factor):
+    where[name] *= factor
+
+
+def _swap(parts):
+    """The sum stays."""
+    parts["dram_s"], parts["gather_s"] = parts["gather_s"], parts["dram_s"]
 
 
 def test_an_interrupted_plan_holds_the_best_so_far(inputs):

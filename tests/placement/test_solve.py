@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from moeplan.common.errors import Contradiction, UsageError
+from moeplan.common.errors import Contradiction, MissingLibrary, UsageError
 from moeplan.placement import Bound, Budget, Stop, register, solve, solvers_of
 from moeplan.placement.channels.problem import Decision
 from moeplan.placement.control import Claim
@@ -193,3 +193,13 @@ def test_names_are_registered_once():
     info = solvers_of("channels")["lpt"]
     with pytest.raises(UsageError, match="already has a solver 'lpt'"):
         register(info)
+
+
+@pytest.mark.parametrize("load", ["no_such_module:solver", ".channels.auto:no_such_solver"])
+def test_a_solver_that_cannot_be_loaded_is_named(posed, load):
+    register(SolverInfo("channels", "broken", load, "for a test"))
+    try:
+        with pytest.raises(MissingLibrary, match="solver 'broken' of channels cannot be loaded"):
+            solve(posed, "broken")
+    finally:
+        unregister("channels", "broken")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from moeplan.common.errors import BadInput, ProvenInfeasible, UsageError
@@ -102,3 +104,32 @@ def test_sides_of_platforms():
     assert "1, 2, 4" in caught.value.allowed
     with pytest.raises(BadInput, match="no near-memory dies"):
         with_side(load_platform("b200"), 4)
+
+
+@pytest.mark.parametrize(
+    ("dies", "core", "unit"),
+    [
+        # 1536 columns an expert: 21 in a unit. Of 4 MiB, 21.3 of 196,608 bytes; 40 layers on 4 dies share a
+        # unit ten ways, 2.1 experts each, and a core of 16 units 34.1. On 2 dies 17.07 and 1.07, on 40 all.
+        (4, 34, 2),
+        (2, 17, 1),
+        (40, 336, 21),
+        (0, 336, 21),
+    ],
+)
+def test_layers_of_one_die_share_its_cores_and_units(dies, core, unit):
+    small = {"hidden_size": 512, "expert_intermediate_size": 128, "shared_experts": 0}
+    model, die = replace(load_model("qwen3.5-35b-a3b"), **small), rexpert().package.die
+    pooled, direct = (die_layout(model, die, mode=mode, dies=dies) for mode in ("broadcast", "direct"))
+    assert (pooled.room, direct.room) == (core, unit)
+    for found, units in ((pooled, 16), (direct, 1)):
+        assert found.room * found.places >= model.experts
+        layers = 40 / (dies or 40)  # on one die
+        assert found.room * layers * 3 * 512 * 128 <= units * die.core.unit.memory_bytes
+
+
+def test_a_unit_takes_whole_experts_however_small_its_share():
+    # 25 dies for 40 layers: 0.83 of an expert a unit, which 320 units for 256 experts round up to one.
+    platform = load_platform("rexpert-pool-35b")
+    found = platform_layout(load_model("qwen3.5-35b-a3b"), platform, "direct", None)
+    assert (found.room, found.places) == (1, 320)

@@ -144,3 +144,16 @@ def test_many_distinct_counts_are_proven():
     problem = PartitionProblem(tokens, table, coefficients, 0.0, 0.0, np.zeros(512, dtype=np.int64), 1)
     exact = solve(problem, "exact", budget=Budget(time_s=30.0))
     assert exact.stop is Stop.OPTIMAL
+
+
+def test_homes_without_a_proof_are_looked_at_once():
+    # Bound 1 and best 2 of the smallest float: the middle rounds to 2, so halving comes to no end. Attention
+    # takes 1, an expert 1 on its channel and 1 on the GPU: every partition takes 2.
+    least_s = 5e-324
+    coefficients = np.array([0.0, 0.0, 0.0, 0.0, least_s, 0.0, 0.0])
+    table = np.array([0.0, least_s])
+    problem = PartitionProblem(np.array([1, 1]), table, coefficients, least_s, 0.0, np.array([0, 1]), 2)
+    result = solve(problem, "exact", budget=Budget(time_s=None, iterations=100_000))
+    assert result.cost.total_s == 2 * least_s
+    assert result.stop is Stop.CONVERGED
+    assert result.iterations < 1000

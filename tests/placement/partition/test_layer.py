@@ -70,8 +70,9 @@ def test_homes_are_contiguous_or_given(platform):
     posed = partition_layer(model, platform, layout="ep")
     assert posed.home.tolist() == [e // 2 for e in range(256)]
     assert (posed.homes, partition_layer(model, platform).homes) == (128, 1)
-    given = partition_layer(model, platform, layout="ep", home=np.arange(256) % 128)
+    given = partition_layer(model, platform, layout="ep", home=np.arange(256, dtype=np.int32) % 128)
     assert given.home[:3].tolist() == [0, 1, 2]
+    assert given.home.dtype == given.problem([1] * 256).home.dtype == np.int64  # as kernels read it
 
 
 def test_experts_of_one_machine_of_many(platform):

@@ -75,6 +75,15 @@ def test_saved_and_loaded(tmp_path):
         ([1], [np.nan]),
         ([1, 2], [1.0]),
         ([2**21], [1]),
+        (["a"], [1.0]),
+        ([2**70], [1.0]),
+        ([[1, 2], [3]], [1.0, 1.0]),
+        ([True], [1.0]),
+        ([1], ["a"]),
+        ([1], ["1.5"]),
+        ([1], [1j]),
+        ([1], [None]),
+        ([1], [[1.0], [2.0, 3.0]]),
     ],
 )
 def test_impossible_observations_are_refused(tokens, seconds):
@@ -89,8 +98,35 @@ def test_wrong_files_are_refused(tmp_path):
     np.savez(tmp_path / "floats.npz", tokens=np.array([1.0]), seconds=np.array([1.0]))
     np.savez(tmp_path / "nan.npz", tokens=np.array([1]), seconds=np.array([np.nan]))
     for name in ("text", "other", "floats", "nan", "missing"):
-        with pytest.raises(BadInput):
+        with pytest.raises(BadInput, match=name):
             table.load(tmp_path / f"{name}.npz")
+
+
+def test_damaged_files_are_refused(tmp_path):
+    good, table = tmp_path / "good.npz", CostTable(proportional, size=4)
+    table.observe(np.arange(1, 200), np.ones(199))
+    table.save(good)
+    whole = good.read_bytes()
+    inside = whole.index(b"NUMPY") + 200
+    cases = {
+        "empty": b"",
+        "cut": whole[: len(whole) // 2],
+        "flipped": whole[:inside] + bytes([whole[inside] ^ 255]) + whole[inside + 1 :],
+    }
+    for name, content in cases.items():
+        (tmp_path / name).write_bytes(content)
+    np.save(tmp_path / "one.npy", np.ones(3))
+    one = np.array([1])
+    np.savez(tmp_path / "text.npz", tokens=one, seconds=np.array(["fast"]))
+    np.savez(tmp_path / "complex.npz", tokens=one, seconds=np.array([1.0 + 1.0j]))
+    np.savez(tmp_path / "object.npz", tokens=one, seconds=np.array([None], dtype=object))
+    np.savez(tmp_path / "flags.npz", tokens=one, seconds=np.array([True]))
+    np.savez(tmp_path / "scalar.npz", tokens=np.array(1), seconds=np.array(1.0))
+    before = table.snapshot
+    for name in (*cases, "one.npy", "text.npz", "complex.npz", "object.npz", "flags.npz", "scalar.npz", "."):
+        with pytest.raises(BadInput):
+            table.load(tmp_path / name)
+    assert table.snapshot is before
 
 
 def test_wrong_settings_are_refused():
@@ -134,10 +170,21 @@ def test_split_takes_any_whole_numbers(layer):
         assert online.split(other).on_gpu.tolist() == want.on_gpu.tolist()
 
 
-@pytest.mark.parametrize("tokens", [[1] * 255, [-1] + [1] * 255, [0.5] * 256])
+@pytest.mark.parametrize(
+    "tokens", [[1] * 255, [-1] + [1] * 255, [0.5] * 256, ["1"] * 256, [1j] * 256, [[1], [2, 3]] * 128]
+)
 def test_split_refuses_what_is_no_count(layer, tokens):
     with pytest.raises(BadInput):
-        OnlinePartition(layer).split(np.array(tokens))
+        OnlinePartition(layer).split(tokens)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, np.inf, np.nan, "1", None, 1j])
+def test_what_is_no_time_is_refused(layer, seconds):
+    for name in ("attention_s", "comm_s", "batch"):
+        if seconds is None and name == "batch":
+            continue  # the default
+        with pytest.raises(BadInput, match=name):
+            layer.problem([1] * 256, **{name: seconds})
 
 
 def test_split_survives_a_refusal(layer):

@@ -10,6 +10,7 @@ import pytest
 from moeplan.common.errors import BadInput, UsageError
 from moeplan.hardware.collectives import all_to_all
 from moeplan.hardware.platform import load_platform
+from moeplan.placement.partition.costs import gpu_costs
 from moeplan.placement.replicas.cluster import cluster_nodes, rates_of, resized
 from moeplan.placement.replicas.inputs import largest_of_normals
 from moeplan.placement.replicas.problem import Decision, Settings
@@ -64,6 +65,22 @@ def test_costs_are_those_of_the_twin(split, sources, tile):
         assert cost.parts["combine_s"] == pytest.approx(mean[1])
         assert cost.total_s == pytest.approx(mean[0] + 2 * mean[1])
         assert cost.objective_s == pytest.approx(cost.total_s + 0.7 * mean[2] * TIMED.across_s)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "peak"),
+    [
+        # Four-bit weights are unpacked: bf16, not the four times faster FP4. One byte: FP8.
+        ("gpt-oss-120b", 3 * 2880 * 2880, 2250e12),
+        ("deepseek-v3", 3 * 7168 * 2048, 4500e12),
+        ("qwen3-30b-a3b", 3 * 2048 * 768, 2250e12),
+    ],
+)
+def test_a_token_is_computed_as_fast_as_in_other_families(name, params, peak):
+    model, platform = load_model(name), load_platform("b200x8x4")
+    rates = rates_of(model, platform)
+    assert rates.token_compute_s == pytest.approx(2 * params / (peak * 0.8), rel=1e-12)
+    assert rates.token_compute_s == gpu_costs(model, platform, model.moe_layers[0]).flop_s
 
 
 @pytest.mark.parametrize("split", ["equal", "nearest", "fixed"])

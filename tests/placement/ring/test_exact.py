@@ -158,3 +158,25 @@ def test_every_reference_optimum_is_met_and_proven():
         result = solve(RingProblem(topology, cores, objective="hops"), "exact", budget=BUDGET)
         assert result.stop is Stop.OPTIMAL
         assert result.cost.objective_s == int(row["optimal_bottleneck_hops"])
+
+
+@pytest.mark.parametrize("solver", ["exact", "ilp"])
+def test_totals_are_bounded_once_for_every_limit(monkeypatch, solver):
+    asked: list[int] = []
+    bound = RingProblem.least_total
+
+    def counted(problem: RingProblem, limit: int) -> int:
+        asked.append(limit)
+        return bound(problem, limit)
+
+    monkeypatch.setattr(RingProblem, "least_total", counted)
+    rng = np.random.default_rng(3)
+    turns = 0
+    for _ in range(10):
+        problem = RingProblem(grid(4, 8), tuple(rng.choice(32, 9, replace=False).tolist()))
+        _ = problem.floor  # asks for itself
+        asked.clear()
+        assert solve(problem, solver, budget=BUDGET).stop is Stop.OPTIMAL
+        assert len(asked) == len(set(asked))
+        turns += len(asked)
+    assert turns >= 10
