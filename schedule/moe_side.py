@@ -16,6 +16,7 @@ import numpy as np
 
 from ..common.errors import BadInput
 from ..hardware.noc import ring_all_gather_s
+from ..placement.channels.expert_time import is_row_mode, product_s, shard_s
 from ..placement.channels.kernels import COLLECTIVE, DISPATCH, DRAM, GATHER, SCATTER, evaluate_steps
 from ..placement.channels.problem import Settings
 from ..placement.channels.tables import link_tables, ring_tables, slot_tables
@@ -26,7 +27,6 @@ from .attention import Spread, cache_shape
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..hardware.pim import Pim
     from ..hardware.platform import Platform
     from ..hardware.sram_pim import SramPim
     from ..hardware.topology import Topology
@@ -80,21 +80,9 @@ class Channels:
         return self.platform.sram_pim
 
     @property
-    def pim(self) -> Pim:
-        """One lock-step group of a site."""
-        assert self.platform.pim is not None
-        return self.platform.pim
-
-    @property
     def row_mode(self) -> bool:
-        """Whether FFN2 is split by inputs; as `channel_problem` decides."""
-        model, mode = self.model, self.settings.mode
-        return mode == "row" or (mode == "auto" and model.expert_intermediate_size >= model.hidden_size)
-
-    def splits(self) -> list[int]:
-        """Ways to split inputs over the banks of a group that the layout allows."""
-        banks = self.pim.banks
-        return [1] if self.settings.layout == "rows" else [k for k in range(1, banks + 1) if banks % k == 0]
+        """Whether FFN2 is split by inputs."""
+        return is_row_mode(self.model, self.settings.mode)
 
     def spread_s(self, outputs: int, inputs: int, weight_bytes: float) -> float:
         """Return the time of one token on a matrix that lies over all channels."""
@@ -114,16 +102,14 @@ class Channels:
 
     def product_s(self, outputs: int, inputs: int, weight_bytes: float, sites: int) -> float:
         """Return the time of one token on a matrix that lies over the channels of so many sites."""
-        return min(
-            self.pim.gemv_s(
-                outputs,
-                inputs,
-                weight_bytes=weight_bytes,
-                activation_bytes=self.model.activation_bytes,
-                groups=sites * self.platform.site_pseudo_channels,
-                k_banks=k_banks,
-            )
-            for k_banks in self.splits()
+        return product_s(
+            self.platform,
+            outputs,
+            inputs,
+            weight_bytes=weight_bytes,
+            activation_bytes=self.model.activation_bytes,
+            layout=self.settings.layout,
+            sites=sites,
         )
 
     def projections_s(self, layer: int) -> tuple[float, float]:
@@ -270,12 +256,9 @@ class RoutedExperts:
 
 def up_share(channels: Channels, factor: int) -> float:
     """Return FFN1's share of an expert's time on every site of a group of `factor` sites."""
-    model = channels.model
-    inner, hidden = model.expert_intermediate_size, model.hidden_size
-    shard = math.ceil(inner / factor)
-    down = (hidden, shard) if channels.row_mode else (math.ceil(hidden / factor), inner)
-    up_s = (model.expert_matrices - 1) * channels.product_s(shard, hidden, model.weight_bytes, 1)
-    return up_s / (up_s + channels.product_s(*down, model.weight_bytes, 1))
+    settings = channels.settings
+    up_s, down_s = shard_s(channels.model, channels.platform, factor, settings.mode, settings.layout)
+    return up_s / (up_s + down_s)
 
 
 class GatherRings:

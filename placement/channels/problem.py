@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ...common.errors import BadInput, ProvenInfeasible, UsageError
 from ...common.files import fingerprint
 from ..problem import Bound, Cost
 from .bound import step_bounds
+from .expert_time import LayoutName, Mode, is_row_mode, shard_s
 from .groups import Groups, tiles
 from .tables import SLACK, Tables, link_tables, ring_tables, slot_tables
 from .unseen import unseen_steps
@@ -56,8 +57,8 @@ class Settings:
     """
 
     risk: float = 0.0
-    mode: Literal["auto", "row", "col"] = "auto"
-    layout: Literal["rows", "best"] = "best"
+    mode: Mode = "auto"
+    layout: LayoutName = "best"
     resample: int | None = None
     resample_seed: int = 0
 
@@ -267,9 +268,7 @@ def channel_problem(
     assert topology is not None
     assert pim is not None
     groups = tiles(topology, largest=min(topology.sites, model.expert_intermediate_size))
-    row_mode = settings.mode == "row" or (
-        settings.mode == "auto" and model.expert_intermediate_size >= model.hidden_size
-    )
+    row_mode = is_row_mode(model, settings.mode)
     links = link_tables(topology)
     token_bytes = model.hidden_size * model.activation_bytes
     inner_bytes = model.expert_intermediate_size * model.activation_bytes
@@ -277,7 +276,7 @@ def channel_problem(
         topology, groups, links, row_mode=row_mode, token_bytes=token_bytes, inner_bytes=inner_bytes
     )
     token_s = np.array(
-        [_token_s(model, platform, factor, row_mode, settings.layout) for factor in groups.factors]
+        [sum(shard_s(model, platform, t, settings.mode, settings.layout)) for t in groups.factors]
     )
     shard_bytes = model.expert_bytes / np.array(groups.factors, dtype=np.float64)
     noc = topology.kind != "star"
@@ -325,34 +324,6 @@ def layer_capacity_bytes(model: MoEModel, platform: Platform) -> float:
             fix="take a platform with more memory, or a model with smaller weights",
         )
     return (room - model.other_bytes) / sites / len(model.moe_layers)
-
-
-def _token_s(model: MoEModel, platform: Platform, factor: int, row_mode: bool, layout: str) -> float:
-    """PIM seconds of one token on every site of a group (shapes of a shard: SPIMOE 3.3.2).
-
-    `best` takes the fastest split of K over banks for every matrix.
-    """
-    pim = platform.pim
-    assert pim is not None
-    hidden, inner = model.hidden_size, model.expert_intermediate_size
-    shard = -(-inner // factor)
-    splits = [1] if layout == "rows" else [k for k in range(1, pim.banks + 1) if pim.banks % k == 0]
-
-    def fastest_s(outputs: int, inputs: int) -> float:
-        return min(
-            pim.gemv_s(
-                outputs,
-                inputs,
-                weight_bytes=model.weight_bytes,
-                activation_bytes=model.activation_bytes,
-                groups=platform.site_pseudo_channels,
-                k_banks=k_banks,
-            )
-            for k_banks in splits
-        )
-
-    down_s = fastest_s(hidden, shard) if row_mode else fastest_s(-(-hidden // factor), inner)
-    return (model.expert_matrices - 1) * fastest_s(shard, hidden) + down_s
 
 
 def _check(model: MoEModel, platform: Platform, load: Load, layer: int) -> None:
