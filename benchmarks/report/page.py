@@ -24,6 +24,7 @@ from .verdict import (
     best_baseline,
     comparison,
     in_tokens,
+    own_objective,
     pace,
     pace_word,
     ratio,
@@ -66,7 +67,7 @@ def render(plan: PlanFile) -> str:
         figures=_figures(plan),
         solvers=_solvers(plan, ranked),
         bound=times([plan.totals.profile], plan).text(plan.totals.bound_s),
-        with_risk=any(row.profile and row.profile.objective_s != row.profile.total_s for row in ranked),
+        counted=own_objective(plan),
         maps=drawn and typical_layer(drawn),
         atlas=drawn and every_layer(drawn),
         loads=drawn and sites_by_rank(drawn),
@@ -102,7 +103,7 @@ class Charted:
 
 
 def _figures(plan: PlanFile) -> tuple[Figure, ...]:
-    """The plan and its best baseline on the steps that count; the bound and gap, which are of the profile."""
+    """The plan and its best baseline on the steps that count; bound and gap, and what they are of."""
     totals, best = plan.totals, best_baseline(plan)
     time = times([totals.profile, totals.held_out, best.seen if best else None], plan)
     found = [Figure(f"Plan, {basis(plan)}", time.text(seen_of_plan(plan).total_s), plan.solver)]
@@ -111,23 +112,31 @@ def _figures(plan: PlanFile) -> tuple[Figure, ...]:
     if totals.held_out is not None:
         profile = time.text(totals.profile.total_s)
         found.append(Figure("Plan, profile", profile, "the steps it was planned on"))
-    no_bound = "nothing is proven" if totals.bound_s == 0.0 else "no placement goes below, on the profile"
-    found.append(Figure("Lower bound, profile", time.text(totals.bound_s), no_bound))
-    proven = "proven optimal" if totals.gap == 0.0 else "no placement saves more, on the profile"
+    counted = own_objective(plan)
+    of = "profile"
+    if counted:
+        of = "objective"
+        found.append(Figure("Plan, objective", time.text(totals.profile.objective_s), f"counts {counted}"))
+    no_bound = "nothing is proven" if totals.bound_s == 0.0 else f"no placement goes below, on the {of}"
+    found.append(Figure(f"Lower bound, {of}", time.text(totals.bound_s), no_bound))
+    proven = "proven optimal" if totals.gap == 0.0 else f"no placement saves more, on the {of}"
     found.append(Figure("Gap", percent(totals.gap), proven))
     return tuple(found)
 
 
 def _solvers(plan: PlanFile, ranked: Sequence[Row]) -> Table:
     time = times((scores for row in ranked for scores in (row.profile, row.held_out)), plan)
-    with_held_out = plan.totals.held_out is not None
+    with_held_out, counted = plan.totals.held_out is not None, own_objective(plan)
     head = [Column("solver", words=True), Column(f"profile, {time.unit}")]
     head += [Column(f"held-out, {time.unit}")] if with_held_out else []
+    head += [Column(f"objective, {time.unit}")] if counted else []
     head += [Column("over bound"), Column("gap"), Column(f"on {basis(plan)} steps", words=True)]
 
     def cells(row: Row) -> tuple[str, ...]:
         line = [row.name, time.number(row.profile.total_s) if row.profile else "—"]
         line += [time.number(row.held_out.total_s) if row.held_out else "—"] if with_held_out else []
+        if counted:
+            line.append(time.number(row.profile.objective_s) if row.profile else "—")
         over = ratio(row.profile.objective_s, plan.totals.bound_s) if row.profile else None
         gap = percent(row.gap) if row.gap is not None else "—"
         return (*line, _fold(over) if over else "—", gap, row.verdict)

@@ -2,9 +2,8 @@
 
 A move is proposed, its J_dram is computed from the touched sites alone, and only a move that survives
 a first Metropolis test on that pays for its exact J_noc and a second test on the rest of the change
-(delayed acceptance, Christen and Fox 2005, doi 10.1198/106186005X76983; the two tests accept less often than
-one on the whole change would, but a move that is known to be better is always made). J_noc is updated for the
-affected tokens only.
+(delayed acceptance, Christen and Fox 2005, doi 10.1198/106186005X76983): the two accept less often than one
+test on the whole change would, for much less work a move. J_noc is updated for the affected tokens only.
 """
 
 from __future__ import annotations
@@ -246,9 +245,7 @@ def anneal(
             delta_s = objective(dram_s, noc_s, risk) - current_s
         if sampling:
             deltas_s[i] = delta_s
-        # One number is drawn whatever the change, so that a search repeats.
-        rejected = noc and not accept(delta_s - surrogate_s, temperature, uniform(rng)) and delta_s > 0.0
-        if sampling or rejected:
+        if sampling or (noc and not accept(delta_s - surrogate_s, temperature, uniform(rng))):
             if noc:
                 shift_noc(t, st, move, True, changed, kept, kept_s)
             continue
