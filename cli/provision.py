@@ -177,7 +177,7 @@ def answer(found: Provision) -> dict[str, Any]:
         "attention_s": stages.attention_s,
         "ffn_s": stages.ffn_s,
         "tpot_s": stages.tpot_s,
-        "latency_s": stages.latency_s,
+        "wave_s": found.wave_s,
         "ffn_gpu_s": stages.ffn_gpu_s,
         "homogeneous_s": stages.homogeneous_s,
         "checkpoint_attention_s": found.checkpoint.attention_s,
@@ -270,7 +270,7 @@ def _show(found: Provision, platform: str) -> None:
         f"batch {found.batch}, context {found.context}, "
         f"{found.union:.1f} of {found.model.experts} experts active",
         _stage_table(found),
-        f"gain over GPUs alone: {found.stages.gain:.2f} x",
+        f"gain of the pace over GPUs alone: {found.stages.gain:.2f} x (ReXpert's TPOT is the pace per token)",
         *_dies(found),
         "",
         table(
@@ -294,11 +294,11 @@ def _stage_table(found: Provision) -> Table:
     stages = found.stages
     times = (
         ("attention", stages.attention_s),
-        ("experts on dies", stages.ffn_s),
-        ("TPOT, pipelined", stages.tpot_s),
-        ("one wave alone", stages.latency_s),
+        ("experts on dies, all layers at once", stages.ffn_s),
+        ("pace of the pipeline", stages.tpot_s),
+        ("one step from end to end, at least", found.wave_s),
         ("experts on the GPUs instead", stages.ffn_gpu_s),
-        ("TPOT, GPUs alone", stages.homogeneous_s),
+        ("GPUs alone", stages.homogeneous_s),
         ("attention of the checkpoint", found.checkpoint.attention_s),
     )
     rows = [(name, format_s(seconds), format_s(stages.per_token(seconds))) for name, seconds in times]

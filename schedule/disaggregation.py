@@ -3,7 +3,9 @@
 The two pools work on different decode waves at the same time, so that tokens leave at the pace of the slower
 one: TPOT = max(t_attn, t_ffn). GPUs that run both stages take the sum (ReXpert sections VI and VII-D). A step
 serves one token of every request of its batch; ReXpert prints step times divided by the batch. Transfers
-between pools are left out, as there. One wave alone takes the sum of both stages (`latency_s`).
+between pools are left out, as there. The dies' time is that of all bytes and FLOPs of a step over the whole
+pool: a pace, which waves in all layers at once keep up; one wave goes through its layers one after the other
+and takes longer (`Provision.wave_s`).
 """
 
 from __future__ import annotations
@@ -47,11 +49,6 @@ class Stages:
     def tpot_s(self) -> float:
         """Pipelined: the pace of the slower pool."""
         return max(self.attention_s, self.ffn_s)
-
-    @property
-    def latency_s(self) -> float:
-        """Time of one wave through both pools."""
-        return self.attention_s + self.ffn_s
 
     @property
     def homogeneous_s(self) -> float:

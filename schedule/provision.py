@@ -74,6 +74,14 @@ class Provision:
     pools: Pools | None
     """Smallest pools for a target, where one was given."""
 
+    @property
+    def wave_s(self) -> float:
+        """What a step takes from end to end at least: attention, and one pass of every layer's dies.
+
+        A layer whose fullest core has more jobs than units takes several passes; see `placement.cores`.
+        """
+        return self.stages.attention_s + len(self.model.moe_layers) * self.mapping.layer_s
+
 
 def provision(
     model: MoEModel,

@@ -63,7 +63,7 @@ def test_a_trace_is_counted(cli, world):
 def test_for_people(cli):
     ended = cli("provision", "--model", "glm-5.2", *SMALL, "--union", 52, "--tpot-target", "2ms")
     assert ended.code == 0, ended.err
-    for words in ("543 dies", "TPOT, pipelined", "package D2D", "no slice fits", "smallest pools for 2 ms"):
+    for words in ("543 dies", "pace of the pipeline", "package D2D", "no slice fits", "smallest pools for 2 ms"):
         assert words in ended.out
 
 

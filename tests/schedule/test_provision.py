@@ -37,6 +37,13 @@ def test_sizes_come_from_the_platform_or_from_the_model() -> None:
     assert sizes(left_open) == (25, pytest.approx(25 * 128 / 296))
 
 
+def test_a_step_goes_through_its_layers_one_after_the_other() -> None:
+    found = provision(QWEN, POOL, batch=64, context=4096, union=168.0)
+    # 40 layers: an expert's 512 inner elements are 4 slices of 128, of 3 x 2048 columns of 2.5 ns each.
+    assert found.wave_s - found.stages.attention_s == pytest.approx(40 * 4 * 3 * 2048 * 2.5e-9)
+    assert found.wave_s > found.stages.tpot_s
+
+
 def test_what_a_pool_holds() -> None:
     found = provision(QWEN, POOL, batch=64, context=32768, union=168.6, target_s=2e-3)
     # Bytes: 30.1 / 1.25 GiB. Units: one per expert and layer, shared ones included: 40 x 257 / 320.
