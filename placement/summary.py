@@ -102,7 +102,7 @@ def total_fields(layers: Sequence[LayerEntry]) -> dict[str, Any]:
         "held_out": _sum(entry.held_out for entry in layers),
         "bound_s": bound_s,
         "gap": max(0.0, 1.0 - bound_s / profile.objective_s) if profile.objective_s > 0.0 else 0.0,
-        "stop": _worst_stop(entry.stop for entry in layers),
+        "stop": worst_stop(entry.stop for entry in layers),
         "baselines": {
             name: BaselineEntry(
                 profile=_sum(entry.baselines[name].profile for entry in layers),
@@ -205,7 +205,7 @@ def _sum(scores: Iterable[Scores | None]) -> Scores | None:
     )
 
 
-def _worst_stop(stops: Iterable[str]) -> str:
+def worst_stop(stops: Iterable[str]) -> str:
     """What to say of the whole: interrupted if one layer was, optimal only if all are."""
     order = (
         Stop.INTERRUPTED,

@@ -12,6 +12,7 @@ from .planning import ROWS
 from .problem import SAME_COST, Cost, Problem
 from .registry import solvers_of
 from .result import Stop
+from .summary import worst_stop
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -136,6 +137,28 @@ def score_faults(layers: list[tuple[int, Scores, Cost]]) -> Iterator[str]:
             yield from _difference(f"layer {layer} {name}", recorded.parts[name], measured.parts[name])
 
 
+def verify_bounds(plan: PlanFile, problems: Mapping[int, Problem[Any]]) -> Finding:
+    """Prove every layer's bound again, as far as the question itself gives one.
+
+    What a solver proved beyond that would take its search; the finding names it.
+    """
+    faults, claimed = [], set()
+    for entry in plan.layers:
+        own = problems[entry.layer].lower_bound()
+        if entry.bound_s <= own.value_s * (1.0 + SAME_COST):
+            continue
+        if entry.bound_by == own.by:
+            faults.append(
+                f"layer {entry.layer}: bound_s is {entry.bound_s:.9g}, {own.by} gives {own.value_s:.9g}"
+            )
+        else:
+            claimed.add(entry.bound_by)
+    fine = "bounds are proven again"
+    if claimed:
+        fine += f", but for those by {', '.join(sorted(claimed))}, which only a search proves"
+    return finding("bounds", faults, fine)
+
+
 def verify_baselines(
     plan: PlanFile, run: Callable[[int, Sequence[str]], Mapping[str, Result[Any]]]
 ) -> Finding:
@@ -177,12 +200,17 @@ def figure_faults(
             yield from _difference(f"layer {layer} {name}", mine, found)
 
 
-def named_differences(pairs: dict[str, tuple[Any, Any]], otherwise: str) -> list[str]:
-    """Differences by name; where none is recorded, in what the two must differ."""
+def named_differences(
+    pairs: Mapping[str, tuple[Any, Any]], otherwise: str, *, alike: bool = False
+) -> list[str]:
+    """Differences by name; where none is recorded, in what the two must differ if they are not `alike`.
+
+    `alike`: their fingerprints are equal, so that a difference means a changed file.
+    """
     different = [
         f"{name}: the plan has {mine}, here {now}" for name, (mine, now) in pairs.items() if mine != now
     ]
-    return different or [f"they differ in {otherwise} (other fingerprint)"]
+    return different or ([] if alike else [f"they differ in {otherwise} (other fingerprint)"])
 
 
 def _total_faults(plan: PlanFile) -> Iterator[str]:
@@ -220,9 +248,26 @@ def _sum_faults(name: str, total: Scores | None, layers: list[Scores | None]) ->
 
 def _gap_faults(plan: PlanFile) -> Iterator[str]:
     for entry in plan.layers:
-        yield from _one_gap(f"layer {entry.layer}", entry.profile.objective_s, entry.bound_s, entry.gap)
+        where = f"layer {entry.layer}"
+        yield from _one_gap(where, entry.profile.objective_s, entry.bound_s, entry.gap)
         if entry.stop == Stop.OPTIMAL and entry.gap > SAME_COST:
-            yield f"layer {entry.layer} is called optimal, with a gap of {entry.gap:.6g}"
+            yield f"{where} is called optimal, with a gap of {entry.gap:.6g}"
+        if entry.stop not in set(Stop):
+            yield f"{where}: there is no stop {entry.stop!r}"
+        if not entry.anytime:
+            yield f"{where}: the search has no curve"
+        else:
+            yield from _difference(
+                f"{where}: the curve's end", entry.anytime[-1].best_s, entry.profile.objective_s
+            )
+        if plan.family != "replicas":  # there baselines may break the rules that the bound is of
+            for name, baseline in entry.baselines.items():
+                if baseline.profile and entry.bound_s > baseline.profile.objective_s * (1.0 + SAME_COST):
+                    yield f"{where}: {name} is below the bound"
+    if all(entry.stop in set(Stop) for entry in plan.layers):
+        worst = worst_stop(entry.stop for entry in plan.layers)
+        if plan.totals.stop != worst:
+            yield f"totals: stop is {plan.totals.stop!r}, the layers give {worst!r}"
     yield from _one_gap("totals", plan.totals.profile.objective_s, plan.totals.bound_s, plan.totals.gap)
 
 
@@ -237,17 +282,14 @@ def _one_gap(where: str, objective_s: float, bound_s: float, gap: float) -> Iter
 
 def _model_faults(plan: PlanFile, model: MoEModel) -> list[str]:
     assert plan.model is not None
-    if plan.model.fingerprint == model.fingerprint:
-        return (
-            []
-            if {entry.layer for entry in plan.layers} <= set(model.moe_layers)
-            else ["it has layers that the model has not"]
-        )
+    alike = plan.model.fingerprint == model.fingerprint
+    if alike and not {entry.layer for entry in plan.layers} <= set(model.moe_layers):
+        return ["it has layers that the model has not"]
     pairs = {
         name: (getattr(plan.model, name), getattr(model, name))
         for name in ("experts", "top_k", "expert_bytes")
     }
-    return named_differences(pairs, "shapes that a plan does not record")
+    return named_differences(pairs, "shapes that a plan does not record", alike=alike)
 
 
 def _difference(name: str, recorded: float, expected: float) -> Iterator[str]:

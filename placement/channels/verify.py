@@ -16,12 +16,13 @@ from ..verify import (
     same_steps,
     settings_of,
     verify_baselines,
+    verify_bounds,
     verify_costs,
     verify_model,
     verify_platform,
     verify_scores,
 )
-from .problem import Settings
+from .problem import Settings, layer_capacity_bytes
 
 if TYPE_CHECKING:
     from ...hardware.platform import Platform
@@ -45,6 +46,14 @@ def verify(plan: ChannelPlan, model: MoEModel | None, platform: Platform | None)
     if model is not None and platform is not None:
         faults = _group_faults(plan, model, platform)
         findings.append(finding("groups", faults, "every expert is on a valid channel group"))
+        room = plan.platform.site_capacity_bytes, layer_capacity_bytes(model, platform)
+        findings.append(
+            finding(
+                "room",
+                named_differences({"site_capacity_bytes": room}, "", alike=True),
+                "a layer may use an equal share of a site",
+            )
+        )
     return findings
 
 
@@ -99,6 +108,7 @@ def rescore(
         scores,
         finding("site loads", faults, "every site is as loaded as recorded"),
         *unseen,
+        verify_bounds(plan, problems),
         verify_baselines(plan, published),
     ]
 
@@ -125,8 +135,6 @@ def _placement_faults(plan: ChannelPlan) -> Iterator[str]:
 
 
 def _platform_faults(plan: ChannelPlan, platform: Platform) -> list[str]:
-    if plan.platform.fingerprint == platform.fingerprint:
-        return []
     topology = platform.topology
     names = ("kind", "rows", "cols", "sites")
     pairs: dict[str, tuple[object, object]] = {
@@ -135,7 +143,8 @@ def _platform_faults(plan: ChannelPlan, platform: Platform) -> list[str]:
     if topology is not None:
         planned = sorted({link.bandwidth_bytes_per_s for link in plan.platform.links})
         pairs["link bandwidths"] = planned, sorted(set(topology.link_bandwidth_bytes_per_s.tolist()))
-    return named_differences(pairs, "timing, memory or links")
+    alike = plan.platform.fingerprint == platform.fingerprint
+    return named_differences(pairs, "timing, memory or links", alike=alike)
 
 
 def _group_faults(plan: ChannelPlan, model: MoEModel, platform: Platform) -> Iterator[str]:

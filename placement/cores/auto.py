@@ -14,8 +14,11 @@ _MOVES = 1_000
 
 
 def auto(control: Control[Decision]) -> Claim:
-    """Prove the optimum where the instance is small; anneal otherwise, so many moves an expert."""
+    """Prove the optimum where the instance is small and without risk, which CP-SAT's model leaves out.
+
+    Otherwise anneal, so many moves an expert.
+    """
     problem = problem_of(control)
-    if problem.jobs.size * problem.layout.places <= _SMALL:
+    if problem.risk <= 0.0 and problem.jobs.size * problem.layout.places <= _SMALL:
         return cpsat(control)
     return anneal_at_most(control, _MOVES * problem.experts)

@@ -17,6 +17,7 @@ from ..verify import (
     same_steps,
     settings_of,
     verify_baselines,
+    verify_bounds,
     verify_costs,
     verify_model,
     verify_platform,
@@ -85,6 +86,7 @@ def rescore(
         scores,
         finding("rounds", faults, "rounds and use of every layer are those recorded"),
         *unseen,
+        verify_bounds(plan, problems),
         verify_baselines(plan, lambda layer, names: run_baselines(problems[layer], plan.seed, names=names)),
     ]
 
@@ -107,9 +109,8 @@ def _placement_faults(plan: CorePlan) -> Iterator[str]:
 
 
 def _platform_faults(plan: CorePlan, platform: Platform) -> list[str]:
-    if plan.platform.fingerprint == platform.fingerprint:
-        return []
-    return named_differences({}, "units, cores, dies or links")
+    alike = plan.platform.fingerprint == platform.fingerprint
+    return named_differences({}, "units, cores, dies or links", alike=alike)
 
 
 def _layout_faults(plan: CorePlan, model: MoEModel, platform: Platform) -> list[str]:

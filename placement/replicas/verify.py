@@ -19,6 +19,7 @@ from ..verify import (
     same_steps,
     score_faults,
     verify_baselines,
+    verify_bounds,
     verify_costs,
     verify_model,
     verify_platform,
@@ -75,6 +76,7 @@ def rescore(
     return [
         *findings,
         *verify_costs(plan, by_layer, decisions(plan)),
+        verify_bounds(plan, by_layer),
         verify_baselines(plan, lambda layer, names: baselines(by_layer[layer], plan.seed, names=names)),
     ]
 

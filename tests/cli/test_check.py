@@ -32,9 +32,9 @@ def findings(cli, *arguments):
 def test_a_plan_is_what_it_says(cli, world):
     found = findings(cli, world.plan, "--model", world.model, "--trace", world.trace)
     assert list(found) == [
-        "placement", "totals", "bound and gap", "model", "platform", "groups",
+        "placement", "totals", "bound and gap", "model", "platform", "groups", "room",
         "profile steps", "held-out steps", "profile scores", "site loads",
-        "held-out scores", "baselines",
+        "held-out scores", "bounds", "baselines",
     ]  # fmt: skip
     assert all(finding["ok"] for finding in found.values())
 

@@ -131,6 +131,52 @@ def test_scores_that_do_not_add_up_are_found(inputs, plan, change, check, said):
     assert any(said in finding.detail for finding in found if finding.check == check and finding.ok is False)
 
 
+@pytest.mark.parametrize(
+    ("change", "check", "said"),
+    [
+        (lambda d: d["layers"][0].update(stop="optimalx"), "bound and gap", "no stop 'optimalx'"),
+        (lambda d: d["totals"].update(stop="optimal"), "bound and gap", "the layers give"),
+        (lambda d: d["layers"][1].update(anytime=[]), "bound and gap", "no curve"),
+        (lambda d: _scale(d["layers"][1]["anytime"][-1], "best_s", 0.9), "bound and gap", "the curve's end"),
+        (lambda d: d["platform"].update(rows=5), "platform", "rows: the plan has 5, here 4"),
+        (lambda d: d["model"].update(top_k=7), "model", "top_k: the plan has 7, here 8"),
+        (lambda d: d["platform"].update(site_capacity_bytes=1e12), "room", "site_capacity_bytes"),
+    ],
+)
+def test_what_was_changed_by_hand_is_found(inputs, plan, change, check, said):
+    data = plan.model_dump(mode="json")
+    change(data)
+    found = {finding.check: finding for finding in verify(_read(data), *inputs[:2])}
+    assert found[check].ok is False
+    assert said in found[check].detail
+
+
+def test_a_baseline_below_the_bound_is_found(inputs, plan):
+    data = plan.model_dump(mode="json")
+    data["layers"][0]["baselines"]["lpt"]["profile"]["objective_s"] = plan.layers[0].bound_s * 0.9
+    found = {finding.check: finding for finding in verify(_read(data), *inputs[:2])}
+    assert "layer 0: lpt is below the bound" in found["bound and gap"].detail
+
+
+def test_a_bound_that_nothing_proves_is_found(inputs, plan):
+    """Bound, gap and stop are changed together, so that the file agrees with itself."""
+
+    def claimed(by):
+        data = plan.model_dump(mode="json")
+        for entry in data["layers"]:
+            entry.update(bound_s=entry["profile"]["objective_s"], gap=0.0, stop="optimal")
+            if by:
+                entry["bound_by"] = by
+        bounds = [entry["bound_s"] for entry in data["layers"]]
+        data["totals"].update(bound_s=sum(bounds), gap=0.0, stop="optimal")
+        return {f.check: f for f in rescore(_read(data), *inputs)}["bounds"]
+
+    assert claimed(None).ok is False
+    assert "average load, largest expert and gather per step gives" in claimed(None).detail
+    assert claimed("magic").ok is True
+    assert "but for those by magic, which only a search proves" in claimed("magic").detail
+
+
 def test_baselines_are_run_again(inputs, plan):
     findings = {f.check: f for f in rescore(plan, *inputs)}
     assert all(f.ok for f in findings.values()), findings

@@ -56,7 +56,7 @@ def test_a_plan_is_what_it_says(tmp_path, model, loads, settings):
     assert isinstance(read, CorePlan)
     assert read == document
     findings = verify(read, model, PLATFORM) + rescore(read, model, PLATFORM, *loads)
-    assert [finding.ok for finding in findings] == [True] * 12, findings
+    assert [finding.ok for finding in findings] == [True] * 13, findings
     assert read.platform.sites == (80 if settings.side == 2 else 20)
     # In every layer: rounds are the held-out time, and no fewer than the least.
     for entry in read.layers:

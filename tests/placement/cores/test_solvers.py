@@ -104,3 +104,9 @@ def test_options_are_checked():
     problem = posed(random_tokens(1, 2, 4, 6, 2), 6, layout(3, 2))
     with pytest.raises(UsageError, match="steps must be"):
         solve(problem, "cpsat", options={"steps": 0})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_auto_knows_risk_on_small_instances_too(seed):
+    problem = posed(random_tokens(seed, 8, 6, 6, 2, sigma=1.5), 6, layout(3, 2, width=1, room=3), risk=2.0)
+    assert solve(problem, "auto").cost.objective_s == pytest.approx(best_of_all(problem))
