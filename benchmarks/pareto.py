@@ -21,7 +21,10 @@ from ..workload.replay import replay
 from ..workload.synthetic import synthesize
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from ..schedule.decode import Timing
+    from ..schedule.gpu_memory import GpuMemory
     from ..workload.load import Load
 
 PLATFORM = "b200-hbmpim"
@@ -57,6 +60,7 @@ class Point:
     comm_s: float
     gpu_s: float
     pim_s: float
+    memory: GpuMemory
 
 
 def synthetic_load(model: str, batch: int, seed: int = 0) -> Load:
@@ -100,6 +104,7 @@ def _point(setup: Setup, policy: Policy, done: Decoded) -> Point:
         comm_s=done.parts["comm_s"],
         gpu_s=done.parts["gpu_s"],
         pim_s=done.parts["pim_s"],
+        memory=done.memory,
     )
 
 
@@ -141,7 +146,10 @@ def ratio(points: Iterable[Point], policy: str, over: str) -> dict[tuple[str, in
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
-    """Write interactivity against throughput per GPU as SVG, one panel a system; the same bytes always."""
+    """Write interactivity against throughput per GPU as SVG, one panel a system; the same bytes always.
+
+    Points that need more memory than the GPUs have are circled.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -162,11 +170,24 @@ def draw(points: Sequence[Point], path: Path) -> None:
                     [p.tokens_per_s_per_gpu for p in mine],
                     color=colour, marker=marker, markersize=4, linewidth=1.2, label=label,
                 )  # fmt: skip
+                unfit = [p for p in mine if not p.memory.fits]
+                if unfit:
+                    _circle(axes, unfit, colour)
             many = f"{gpus} GPU{'s' if gpus > 1 else ''}"
             axes.set_title(f"{model}, {many}{f', {prefill} prompts' if prefill else ''}", fontsize=10)
             axes.set_xlabel("tokens/s per user")
             axes.grid(color="#d0d7de", linewidth=0.5)
         panels[0].set_ylabel("tokens/s per GPU")
+        if not all(p.memory.fits for p in points):
+            _circle(panels[0], [], "#57606a", "circled: more than the memory")
         panels[0].legend(frameon=False, fontsize=8)
         with atomic_path(path) as temporary:
             figure.savefig(temporary, format="svg", metadata={"Date": None})
+
+
+def _circle(axes: Axes, points: Sequence[Point], colour: str, label: str | None = None) -> None:
+    axes.plot(
+        [p.tokens_per_s_per_user for p in points],
+        [p.tokens_per_s_per_gpu for p in points],
+        linestyle="none", marker="o", markersize=9, markerfacecolor="none", color=colour, label=label,
+    )  # fmt: skip

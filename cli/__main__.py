@@ -1,5 +1,5 @@
 """`python -m moeplan.cli`."""
 
-from .main import script
+from .entry import script
 
 script()

@@ -11,6 +11,7 @@ from ..common.errors import NothingFound, UsageError
 from . import parameters
 from .console import note, show, show_json, table
 from .options import check_outputs
+from .verbs import Verb
 from .watching import count
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def app() -> typer.Typer:
     """The verbs of `moeplan bench`."""
     verbs = typer.Typer(no_args_is_help=True)
     verbs.callback()(lambda: None)  # one verb would otherwise be the command itself
-    verbs.command()(scale)
+    verbs.command(cls=Verb)(scale)
     return verbs
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _ENGINE = "The file of an engine"
 _WORDS = {True: "ok", False: "WRONG", None: "skipped"}
+#: The file of an engine is judged whole: what is neither right nor wrong is loaded, and does not help.
+_ENGINE_WORDS = {**_WORDS, None: "warning"}
 
 _Plan = Annotated[Path, typer.Argument(help="A plan (.json), or with --engine the file of an engine.")]
 _Trace = Annotated[Path | None, typer.Option(help="The trace that was planned on: score the plan again.")]
@@ -36,9 +38,17 @@ _EngineName = Annotated[
     ),
 ]
 _EpSize = Annotated[
-    int | None, typer.Option(min=1, help="Its expert-parallel ranks.", rich_help_panel=_ENGINE)
+    int | None,
+    typer.Option(
+        min=1,
+        help="Its expert-parallel ranks (default: as FILE.moeplan.json beside it says).",
+        rich_help_panel=_ENGINE,
+    ),
 ]
-_Nodes = Annotated[int | None, typer.Option(min=1, help="Its nodes (default: 1).", rich_help_panel=_ENGINE)]
+_Nodes = Annotated[
+    int | None,
+    typer.Option(min=1, help="Its nodes (default: as that file says, else 1).", rich_help_panel=_ENGINE),
+]
 _Redundant = Annotated[
     int | None,
     typer.Option(
@@ -64,12 +74,13 @@ def check(
     """Check a plan: schema, feasibility, sums and gaps, and that model and platform are still the same.
 
     With --trace the placements are scored again. With --engine the file need not be ours: it is held against
-    the rules of that engine. Exits with 3 where something is wrong.
+    the rules of that engine; a warning marks what the engine loads and what helps nothing. Exits with 3 where
+    something is wrong.
     """
     if engine is not None:
         if trace or held_out or platform:
             raise UsageError("--engine goes with --model, --ep-size, --nodes and --redundant alone")
-        _conclude(plan, engine_findings(plan, engine, model, ep_size, nodes or 1, redundant), json, engine)
+        _conclude(plan, engine_findings(plan, engine, model, ep_size, nodes, redundant), json, engine)
         return
     if ep_size or nodes or redundant is not None:
         raise UsageError("--ep-size, --nodes and --redundant go with --engine", fix="name the engine")
@@ -77,6 +88,7 @@ def check(
     from ..placement.plan import read_plan
     from ..workload.model import load_model, model_names
 
+    _refuse_engines(plan)
     document = read_plan(plan)
     family = import_module(f"..placement.{document.family}.verify", __package__)
     shapes = named_or_preset(
@@ -95,9 +107,24 @@ def check(
     _conclude(plan, findings, json)
 
 
+def _refuse_engines(path: Path) -> None:
+    """Raise BadInput on the file of an engine, which is judged by the rules of that engine."""
+    from ..placement.export.sidecar import engine_of
+    from ..workload.readers.kinds import kind_of
+
+    if kind_of(path) == "plan":
+        return
+    engine = engine_of(path)
+    if engine is not None:
+        raise BadInput(
+            f"{str(path)!r} is not a plan of moeplan: it looks like a file of {engine}",
+            fix=f"moeplan check {path} --engine {engine} --model MODEL --ep-size RANKS",
+        )
+
+
 def _conclude(plan: Path, findings: list[Finding], json: bool, engine: str = "") -> None:
     """Print the findings. Raises BadInput where one of them is wrong."""
-    _show(plan, findings, json)
+    _show(plan, findings, json, _ENGINE_WORDS if engine else _WORDS)
     wrong = [finding for finding in findings if finding.ok is False]
     if wrong:
         raise BadInput(
@@ -125,10 +152,11 @@ def _traffic(document: PlanFile, model: MoEModel, trace: Path, other: Path | Non
     return read_traffic(trace, model, how, planned)
 
 
-def _show(plan: Path, findings: list[Finding], json: bool) -> None:
+def _show(plan: Path, findings: list[Finding], json: bool, words: dict[bool | None, str]) -> None:
     if json:
         ok = not any(finding.ok is False for finding in findings)
-        show_json({"plan": str(plan), "ok": ok, "findings": [asdict(finding) for finding in findings]})
+        told = [{**asdict(finding), "result": words[finding.ok]} for finding in findings]
+        show_json({"plan": str(plan), "ok": ok, "findings": told})
     else:
-        rows = ((finding.check, _WORDS[finding.ok], finding.detail) for finding in findings)
+        rows = ((finding.check, words[finding.ok], finding.detail) for finding in findings)
         show(table(("check", "result", "detail"), rows, left=3))

@@ -10,7 +10,7 @@ import typer
 
 from ..common.errors import UsageError, did_you_mean
 from . import parameters
-from .console import note, show, show_json, table
+from .console import note, show, show_json, table, warn
 from .options import check_outputs, parse_budget
 from .planning import cores
 from .signals import EXIT_INTERRUPTED, keep_best_on_signals
@@ -125,6 +125,9 @@ def _run(cells: list[Cell], store: Store, limits: Limits) -> tuple[list[Finished
     from ..benchmarks.compare.runner import run
 
     waiting = len(store.missing(cells))
+    if store.damaged:
+        one = len(store.damaged) == 1
+        warn(f"{len(store.damaged)} damaged {'cell runs' if one else 'cells run'} again")
     if waiting < len(cells):
         note(f"{len(cells) - waiting} of {len(cells)} cells are in {store.folder} already")
     with (
@@ -179,13 +182,15 @@ def _standings(standing: list[Standing]) -> Any:
 
 
 def _rows(ranked: list[Row]) -> Any:
-    columns = ("instance", "solver", "total us", "held-out us", "over best", "gap", "over first", "s")
+    from ..benchmarks.compare.statistics import shown
+
+    columns = ("instance", "solver", "total", "held-out", "over best", "gap", "over first", "s")
     cells = (
         (
             row.instance,
             row.solver,
-            f"{row.total_s * 1e6:.2f}",
-            "-" if row.held_out_s is None else f"{row.held_out_s * 1e6:.2f}",
+            shown(row.instance, row.total_s),
+            "-" if row.held_out_s is None else shown(row.instance, row.held_out_s),
             f"{row.over_best:.2%}",
             f"{row.gap:.2%}",
             f"{row.over_first:.2%}",

@@ -12,10 +12,12 @@ from ..common.errors import BadInput
 from . import parameters
 from .console import show, show_json, table
 from .options import check_outputs
+from .replica_text import disagreement, standing
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ..placement.replicas.document import ReplicaPlan
     from ..placement.replicas.explain import Explanation
 
 
@@ -59,6 +61,8 @@ def explain(
         "ceiling": found.ceiling,
         "reached": found.reached,
         **asdict(found),
+        "balancedness": document.balancedness.model_dump(),
+        "disagreement": disagreement(document),
         "traffic_shares": shares,
         "rank_traffic": matrix.tolist(),
     }
@@ -72,13 +76,17 @@ def explain(
     if json:
         show_json(answer)
     else:
-        _show(found, shares, traffic)
+        _show(document, found, shares, traffic)
 
 
-def _show(found: Explanation, shares: dict[str, float], traffic: Path | None) -> None:
+def _show(document: ReplicaPlan, found: Explanation, shares: dict[str, float], traffic: Path | None) -> None:
+    show(found.verdict, standing(document))
+    if (said := disagreement(document)) is not None:
+        show(f"note:    {said}")
     show(
-        found.verdict,
-        f"ceiling: balancedness {found.ceiling:.4f} on the profile's sum, reached: {found.reached:.4f}",
+        f"ceiling: with all windows added up, a balancedness of {found.ceiling:.4f} is possible at most, and "
+        f"the plan's is {found.reached:.4f}; in single windows, which vary, it is "
+        f"{document.balancedness.mean:.4f} in the mean"
     )
     if found.gain_over_eplb is not None:
         change = f"{abs(found.gain_over_eplb):.1%} {'less' if found.gain_over_eplb >= 0.0 else 'more'}"
@@ -108,18 +116,22 @@ def _moved(found: Explanation) -> str:
 
 def _limits(found: Explanation) -> list[str]:
     """What limits how many layers, the most first."""
+    from ..placement.replicas.explain import EVEN
+
     limits: dict[str, int] = {}
     for layer in found.layers:
-        kind = layer.limit.split(":")[0]
+        kind = layer.limit if layer.limit == EVEN else layer.limit.split(":")[0]
         limits[kind] = limits.get(kind, 0) + 1
     return [
-        f"limit:   {number} of {len(found.layers)} layers by {kind}"
+        f"limit:   {number} of {len(found.layers)} layers "
+        + ("have none: their ranks can carry equal loads" if kind == EVEN else f"by {kind}")
         for kind, number in sorted(limits.items(), key=lambda item: -item[1])
     ]
 
 
 def _tightest(found: Explanation) -> Table:
     """The layers furthest from balance."""
+    title = "balancedness with all windows added up, the lowest five"
     rows = (
         (
             layer.layer,
@@ -130,4 +142,4 @@ def _tightest(found: Explanation) -> Table:
         )
         for layer in sorted(found.layers, key=lambda layer: layer.reached)[:5]
     )
-    return table(("layer", "balancedness", "ceiling", "hottest expert", "limited by"), rows)
+    return table(("layer", "all windows", "at most", "hottest expert", "limited by"), rows, title=title)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..common.errors import BadInput, UsageError
+from ..common.files import require_file
 from . import parameters
 from .console import show, show_json, table
 from .options import check_outputs, named_or_preset, show_layers
@@ -38,8 +39,9 @@ def export(
     The file is read back and held against the engine's rules before it is written. Counts or a trace
     instead of a plan become what SGLang plans from by itself.
     """
-    from ..placement.export.engines import export_counts, export_layout, find_engine, sidecar_path
+    from ..placement.export.engines import export_counts, export_layout, find_engine
     from ..placement.export.layout import layout_of
+    from ..placement.export.sidecar import sidecar_path
     from ..workload.model import load_model, model_names
 
     wanted = find_engine(engine)
@@ -64,6 +66,7 @@ def export(
 
 
 def _is_plan(path: Path) -> bool:
+    require_file(path)
     try:
         with path.open("rb") as stream:
             return stream.read(4) not in (b"PAR1", b"PK\x03\x04")
@@ -100,7 +103,7 @@ def _counts(path: Path, engine: Engine) -> CountLoad:
 
 
 def _show(sidecar: dict[str, Any], output: Path, beside: Path) -> None:
-    words = {True: "ok", False: "WRONG", None: "note"}
+    words = {True: "ok", False: "WRONG", None: "warning"}
     rows = ((found["check"], words[found["ok"]], found["detail"]) for found in sidecar["checks"])
     show(table(("check", "result", "detail"), rows, left=3))
     unplanned = sidecar.get("unplanned_layers")

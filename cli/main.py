@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -28,12 +28,13 @@ from .prune import prune
 from .report import report
 from .reproduce import reproduce
 from .ring import ring
-from .signals import end_at_once_on_signals, ignore_ctrl_c, stop_on_signals
+from .signals import stop_on_signals
 from .simulate import simulate
 from .solvers import solvers
 from .sweep_redundancy import sweep_redundancy
 from .timeline import timeline
 from .validate import validate
+from .verbs import Verb, as_written
 from .versions import moeplan_version, versions
 
 _EXIT_CODES = """\
@@ -89,21 +90,22 @@ def _root(
     """Place the experts of a Mixture-of-Experts model on hardware, and prove how good the placement is."""
 
 
-def _build() -> typer.Typer:
+def build() -> Any:
+    """Return the whole command line as one command, to be called with its arguments."""
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback(epilog=_EXIT_CODES)(_root)
     for name, verb in _VERBS.items():
-        app.command(name)(verb)
+        app.command(name, cls=Verb)(verb)
     app.add_typer(trace.app(), name="trace", help=trace.__doc__)
     app.add_typer(bench.app(), name="bench", help=bench.__doc__)
-    return app
+    return as_written(typer.main.get_command(app))
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line (default: that of the process) and exit with its code."""
     with stop_on_signals():
         try:
-            _build()(arguments, prog_name="moeplan")
+            build()(arguments, prog_name="moeplan")
         except MoeplanError as error:
             code = error.exit_code
             if code == MoeplanError.exit_code:
@@ -121,15 +123,6 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
             code = MoeplanError.exit_code
             _report_bug(error)
         sys.exit(code)
-
-
-def script() -> NoReturn:
-    """Run the command line of this process, which ends with it."""
-    end_at_once_on_signals()
-    try:
-        run()
-    finally:
-        ignore_ctrl_c()
 
 
 def _report_bug(error: Exception) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..common.errors import UsageError
+from ..common.files import require_file
 from .console import note
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def _shape(load: Path) -> tuple[int, int, int]:
     import numpy as np
 
     try:
+        require_file(load)
         shape = np.load(load, mmap_mode="r", allow_pickle=False).shape
     except Exception:  # whatever the file is, planning reads and refuses it
         return 1, 1, 1

@@ -9,7 +9,7 @@ import typer
 
 from . import parameters
 from .console import show, show_json, table
-from .options import named, show_layers
+from .options import preset_for_yaml, show_layers
 
 if TYPE_CHECKING:
     from ..workload.model import MoEModel
@@ -30,7 +30,7 @@ def models(
     from ..workload.model import load_model, model_names, model_yaml
 
     if yaml:
-        show(model_yaml(named(name, "a model")).rstrip())
+        show(model_yaml(preset_for_yaml(name, "a model", json=json)).rstrip())
         return
     if name is not None:
         values = _describe(load_model(name))

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..common.errors import UsageError
 from ..common.files import check_writable
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 NumberT = TypeVar("NumberT", int, float)
 NounT = TypeVar("NounT")
 
+
+#: How files end that an option writes wherever it stands; `--output` differs from verb to verb.
+_SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("--svg", "--figure"), (".svg",)),
+    "--report": (".html", ".htm"),
+    **dict.fromkeys(("--chrome", "--traffic", "--best-known"), (".json",)),
+}
+#: Inputs that are traces, whose kind of file is looked at before their name.
+_TRACES: Final = ("--trace", "--held-out")
 
 #: Tokens of context up to which attention is asked for: far beyond any model, far below integer overflow.
 LONGEST_CONTEXT = 10**9
@@ -73,21 +82,24 @@ def parse_numbers(text: str, option: str, read: Callable[[str], NumberT], exampl
     return values
 
 
-def parse_layers(text: str, known: tuple[int, ...], owner: str) -> tuple[int, ...]:
-    """Parse absolute layer ids such as "3-5,8" into ascending ids, all out of `known` (those of `owner`)."""
+def parse_layers(text: str, known: tuple[int, ...], owner: str, option: str = "--layers") -> tuple[int, ...]:
+    """Parse absolute layer ids such as "3-5,8" into ascending ids, all out of `known` (those of `owner`).
+
+    Raises UsageError that names `option`.
+    """
     from ..workload.model_file import expand_layers
 
     try:
         layers = tuple(sorted(set(expand_layers(text.replace(" ", "").split(",")))))
     except ValueError as error:
         raise UsageError(
-            f"{text!r} names no layers", where="--layers", allowed='ids and ranges, as in "3-5,8"'
+            f"{text!r} names no layers", where=option, allowed='ids and ranges, as in "3-5,8"'
         ) from error
     strangers = [layer for layer in layers if layer not in known]
     if strangers or not layers:
         raise UsageError(
             f"{owner} has no MoE layer {strangers[0]}" if strangers else f"{text!r} names no layers",
-            where="--layers",
+            where=option,
             allowed=show_layers(known),
         )
     return layers
@@ -122,10 +134,15 @@ def parse_solver_options(pairs: list[str]) -> dict[str, object]:
     return options
 
 
-def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, str | Path | None]) -> None:
+def check_outputs(
+    outputs: dict[str, Path | None],
+    inputs: dict[str, str | Path | None],
+    suffixes: tuple[str, ...] = (),
+) -> None:
     """Raise before the work begins where an output cannot be written or would overwrite another file in use.
 
-    Both map the option's name to its path. Raises UsageError or BadInput.
+    Both map the option's name to its path; `suffixes` are those of `--output`. Raises UsageError or BadInput,
+    also where an output is named like a file of another kind, or a trace is none.
     """
     taken = {os.path.realpath(path): name for name, path in inputs.items() if path is not None}
     for name, path in outputs.items():
@@ -133,10 +150,29 @@ def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, str | Path 
             continue
         other = taken.setdefault(os.path.realpath(path), name)
         if other != name:
+            if other in _TRACES:
+                from ..workload.readers.kinds import require_trace
+
+                require_trace(path)  # what is wrong with the input comes first
             raise UsageError(
                 f"{name} and {other} name the same file, {str(path)!r}", fix="choose another name"
             )
+        check_suffix(path, suffixes if name == "--output" else _SUFFIXES.get(name, ()), name)
         check_writable(path)
+
+
+def check_suffix(path: Path, allowed: tuple[str, ...], option: str, because: str = "") -> None:
+    """Raise UsageError where a file would be named like one of another kind; no suffix at all is no claim.
+
+    `because` says what the file would hold.
+    """
+    if allowed and path.suffix and path.suffix.lower() not in allowed:
+        raise UsageError(
+            f"{because}{because and ': '}{path.name!r} would be taken for something else",
+            where=option,
+            allowed=" or ".join(allowed),
+            fix=f"name it {path.stem}{allowed[0]}",
+        )
 
 
 def flag_of(parameter: str) -> str:
@@ -172,8 +208,10 @@ def named_or_preset(
     return load(recorded) if recorded in presets else None
 
 
-def named(name: str | None, what: str) -> str:
-    """Return `name`. Raises UsageError where none was given."""
+def preset_for_yaml(name: str | None, what: str, *, json: bool) -> str:
+    """Return `name` of `--yaml`. Raises UsageError where none was given, or another form is asked for too."""
+    if json:
+        raise UsageError("--json and --yaml are two forms of one answer", fix="leave one out")
     if name is None:
         raise UsageError(f"--yaml needs the name of {what}", fix="name a preset before it")
     return name

@@ -10,7 +10,7 @@ import typer
 
 from ..common.errors import UsageError
 from . import parameters
-from .console import show, show_json, table
+from .console import show, show_json, table, warn
 from .options import LONGEST_CONTEXT, check_outputs, parse_numbers
 
 if TYPE_CHECKING:
@@ -93,12 +93,14 @@ def pareto(
         prefill=Prefill(prefill, prefill_tokens or 1024), timing=timing,
     )  # fmt: skip
     loads = _loads(setup, model, trace, steps or 4, seed)
+    policies = _policies(policy or [])
     points: list[Point] = []
     for context in _numbers(contexts, "--contexts"):
         asked = dataclasses.replace(setup, context=context)
-        points += sweep(asked, sizes, loads, _policies(policy or []))
+        points += sweep(asked, sizes, loads, policies)
     if svg is not None:
         draw(points, svg)
+    _warn_of_memory(points)
     _answer(points, timing, svg, json)
 
 
@@ -116,7 +118,13 @@ def _policies(names: list[str]) -> list[Policy]:
     from ..schedule.decode import POLICIES, Policy
 
     known = {policy.solver: policy for policy in POLICIES}
-    return [known.get(name) or Policy(find("partition", name).name) for name in names] or list(POLICIES)
+    chosen = [known.get(name) or Policy(find("partition", name).name) for name in names]
+    solvers = [policy.solver for policy in chosen]
+    if len(set(solvers)) < len(solvers):
+        raise UsageError(
+            f"{', '.join(names)} are no different policies", where="--policy", allowed="each once"
+        )
+    return chosen or list(POLICIES)
 
 
 def _numbers(text: str, option: str) -> list[int]:
@@ -128,20 +136,39 @@ def _numbers(text: str, option: str) -> list[int]:
     return found
 
 
+def _warn_of_memory(points: list[Point]) -> None:
+    unfit = [point for point in points if not point.memory.fits]
+    if unfit:
+        worst = max(unfit, key=lambda point: point.memory.memory_bytes)
+        warn(
+            f"{len(unfit)} of {len(points)} points do not fit; at context {worst.context} and batch "
+            f"{worst.batch} {worst.memory.shortage}"
+        )
+
+
+def _row(point: Point) -> dict[str, Any]:
+    row = dataclasses.asdict(point)
+    del row["memory"]
+    return row | point.memory.figures
+
+
 def _answer(points: list[Point], timing: str, svg: Path | None, json: bool) -> None:
     if json:
-        rows = [dataclasses.asdict(point) for point in points]
+        rows = [_row(point) for point in points]
         answer: dict[str, Any] = {"timing": timing, "points": rows, "svg": svg and str(svg)}
         show_json(answer)
         return
+    all_fit = all(point.memory.fits for point in points)
     columns = (
         "policy", "context", "batch", "TPOT ms", "tokens/s/user", "tokens/s/GPU",
         "comm us", "GPU us", "PIM us",
+        *(() if all_fit else ("fits",)),
     )  # fmt: skip
     cells = (
         (
             p.policy, p.context, p.batch, f"{p.tpot_s * 1e3:.3f}", f"{p.tokens_per_s_per_user:,.1f}",
             f"{p.tokens_per_s_per_gpu:,.0f}", *(f"{s * 1e6:,.0f}" for s in (p.comm_s, p.gpu_s, p.pim_s)),
+            *(() if all_fit else ("yes" if p.memory.fits else "no",)),
         )
         for p in points
     )  # fmt: skip

@@ -94,10 +94,13 @@ def partition(
     from ..hardware.platform import load_platform
     from ..hardware.units import TIME, parse
     from ..placement.partition.compare import compare
+    from ..placement.partition.layer import partition_layer
     from ..workload.model import load_model
 
     shapes, machine = load_model(model), load_platform(platform)
-    comm_s = parse(comm, TIME)
+    comm_s, limits, policies = parse(comm, TIME), parse_budget(budget), _policies(policy)
+    # Before a trace is replayed: a machine without GPU or PIM, or a model that does not fit, is refused here.
+    partition_layer(shapes, machine, layer=shapes.moe_layers[0], layout=layout)
     if (tokens_per_expert is None) == (trace is None):
         raise UsageError(
             "give either --tokens-per-expert or --trace", fix="a file of token counts, or a routing trace"
@@ -110,7 +113,7 @@ def partition(
         refuse_with_counts({"--batch": batch, "--steps": steps})
         layer = _one_layer(layers, shapes)
         problems = [_of_counts(tokens_per_expert, shapes, machine, layer, layout, context, comm_s)]
-    means = compare(problems, _policies(policy), budget=parse_budget(budget), seed=seed)
+    means = compare(problems, policies, budget=limits, seed=seed)
     if json:
         show_json(
             {"model": shapes.name, "platform": machine.name, "layout": layout, "policies": answer(means)}

@@ -62,7 +62,7 @@ def plan(
     dispatch: ask.Dispatch = "equal",
     sources: ask.Sources = "uniform",
     duplicates: ask.Duplicates = False,
-    drift: ask.Drift = 0.0,
+    drift: ask.Drift = None,
     traffic_weight: ask.TrafficWeight = 0.0,
     tile: ask.Tile = 1,
     current: ask.Current = None,
@@ -104,6 +104,7 @@ def plan(
         {"--output": output, "--report": report},
         {"--trace": trace, "--held-out": other, "--load": load, "--current": current,
          "--model": model, "--platform": platform},
+        (".json",),
     )  # fmt: skip
     search = _search(family, solver, budget, gap, seed, option or [])
     side_by_side = jobs or cores()
@@ -120,7 +121,7 @@ def plan(
     )  # fmt: skip
     ranks = nodes * ranks_per_node if nodes and ranks_per_node else None
     refuse_beyond(
-        memory, request, family, load=load, sites=ranks, by_source=sources == "slots", drift=drift > 0.0
+        memory, request, family, load=load, sites=ranks, by_source=sources == "slots", drift=bool(drift)
     )
     if family == "channels":
         _on_channels(request, mode, layout, risk)

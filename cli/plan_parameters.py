@@ -113,8 +113,13 @@ Duplicates = Annotated[
     bool, typer.Option(help="Allow two replicas of an expert on a rank.", rich_help_panel=_REPLICAS)
 ]
 Drift = Annotated[
-    float,
-    typer.Option(help="Plan against this drift of log loads (0.2 to 0.5).", rich_help_panel=_REPLICAS),
+    float | None,
+    typer.Option(
+        help="Plan for the recorded windows as they are, and against this drift of log loads (0 to 0.5). "
+        "Left out: estimated from the windows.",
+        show_default=False,
+        rich_help_panel=_REPLICAS,
+    ),
 ]
 TrafficWeight = Annotated[
     float, typer.Option(help="Weight on cross-node traffic.", rich_help_panel=_REPLICAS)

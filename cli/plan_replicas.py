@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..common.errors import BadInput, UsageError
-from .console import show, table
+from .console import show
 from .options import parse_layers
 from .planning import Request, conclude, deliver, progress
 from .replica_inputs import placement_from, ranks_from
+from .replica_text import baseline_means, disagreement, planned_for, standing
 from .signals import keep_best_on_signals
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ReplicaOptions:
     dispatch: Literal["equal", "hash", "nearest", "fixed"] = "equal"
     sources: Literal["uniform", "slots"] = "uniform"
     duplicates: bool = False
-    drift: float = 0.0
+    drift: float | None = None
     traffic_weight: float = 0.0
     tile: int = 1
     current: Path | None = None
@@ -152,19 +153,8 @@ def replica_answer(document: ReplicaPlan) -> dict[str, Any]:
         "ranks": document.ranks,
         "nodes": document.nodes,
         "baseline_balancedness": baseline_means(document),
+        "disagreement": disagreement(document),
     }
-
-
-def baseline_means(document: ReplicaPlan) -> dict[str, dict[str, float | None]]:
-    """Mean balancedness over layers of every published heuristic, on the profile and held out."""
-    found: dict[str, dict[str, float | None]] = {}
-    for name in document.layers[0].baselines:
-        entries = [layer.baselines[name] for layer in document.layers]
-        found[name] = {
-            "profile": _mean([entry.balancedness for entry in entries]),
-            "held_out": _mean([entry.held_out_balancedness for entry in entries]),
-        }
-    return found
 
 
 def conclude_replicas(document: ReplicaPlan, request: Request) -> None:
@@ -177,20 +167,13 @@ def conclude_replicas(document: ReplicaPlan, request: Request) -> None:
 
 def show_replicas(document: ReplicaPlan, request: Request) -> None:
     """Print the outcome for people."""
-    held = document.held_out_balancedness
-    rows = [
-        (f"{document.solver} (plan)", _digits(document.balancedness.mean),
-         _digits(held.mean if held else None), str(document.duplicates))
-    ]  # fmt: skip
-    for name, mean in baseline_means(document).items():
-        repeated = sum(layer.baselines[name].duplicates for layer in document.layers)
-        rows.append((name, _digits(mean["profile"]), _digits(mean["held_out"]), str(repeated)))
     show(
         f"{len(document.layers)} layers, {document.logical_experts} experts on "
         f"{sum(document.slots_per_rank)} slots of {document.ranks} ranks: balancedness "
-        f"{document.balancedness.mean:.4f}, largest load {document.max_over_bound.mean:.4f} times the bound "
+        f"{document.balancedness.mean:.4f}, objective {document.max_over_bound.mean:.4f} times its bound "
         f"(worst layer {document.max_over_bound.worst:.4f})",
-        table(("solver", "balancedness", "held out", "duplicates"), rows),
+        standing(document),
+        *(f"note:   {said}" for said in (planned_for(document), disagreement(document)) if said),
         f"plan:   {request.output}",
     )
     if document.current is not None:
@@ -370,12 +353,3 @@ def _settings(request: Request, options: ReplicaOptions, ranks: Ranks) -> tuple[
     if request.search.solver == "current" and options.current is None:
         raise UsageError("the solver current keeps a current placement", fix="name it with --current")
     return settings, tuple(remarks)
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-def _digits(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from . import parameters
 from .console import show, show_json, table
-from .options import named
+from .options import preset_for_yaml
 
 if TYPE_CHECKING:
     from ..hardware.nearmem import Pool
@@ -35,19 +35,21 @@ def platforms(
     json: parameters.Json = False,
     yaml: parameters.Yaml = False,
 ) -> None:
-    """List the machines that ship with moeplan, or show one with every value in SI units and its source."""
+    """List the machines that ship with moeplan, or show one with every value in SI units and its source.
+
+    "default" is the source of a value that the file leaves out; what is off by that is called off, or "-".
+    """
     from ..hardware.platform import load_platform, platform_names, platform_yaml
 
     if yaml:
-        show(platform_yaml(named(name, "a platform")).rstrip())
+        show(platform_yaml(preset_for_yaml(name, "a platform", json=json)).rstrip())
         return
     if name is not None:
         platform = load_platform(name)
         if json:
             show_json(_describe(platform))
         else:
-            rows = ((key, _text(key, value), source) for key, value, source in _sourced(platform))
-            show(platform.description, table((platform.name, "value", "source"), rows, left=3))
+            show(platform.description, table((platform.name, "value", "source"), _told(platform), left=3))
         return
     known = [load_platform(preset) for preset in platform_names()]
     if json:
@@ -168,6 +170,52 @@ def _fields(section: str, part: Any) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
+def _told(platform: Platform) -> Iterator[tuple[str, str, str]]:
+    """Every value for people, with its source or what stands in place of one."""
+    defaults = _defaults(platform)
+    for key, value, source in _sourced(platform):
+        if platform.nearmem is not None and key.startswith("topology."):
+            instead = "from nearmem.die"
+        elif key == "topology.sites":
+            instead = "from the topology's shape"
+        else:
+            instead = "default" if key in defaults and value == defaults[key] else "none given"
+        yield key, _off(key, value, defaults) or _text(key, value), source or instead
+
+
+def _defaults(platform: Platform) -> dict[str, Any]:
+    """What a value is where a platform file leaves it out, by dotted name."""
+    topology = platform.topology
+    found: dict[str, Any] = {"nearmem.pool.dies": 0, "nearmem.pool.gpus": 0}
+    if topology is not None:
+        routing = "xy" if topology.kind in ("mesh", "torus") else "shortest"
+        found |= {"topology.duplex": "full", "topology.routing": routing}
+    for section in ("pim", "sram_pim", "gpu"):
+        found |= _field_defaults(section, getattr(platform, section))
+    return found
+
+
+def _field_defaults(section: str, part: Any) -> dict[str, Any]:
+    """Defaults of a dataclass's fields, those of nested ones included; none of what is no dataclass."""
+    found: dict[str, Any] = {}
+    for field in fields(part) if is_dataclass(part) else ():
+        key, value = f"{section}.{field.name}", getattr(part, field.name)
+        if is_dataclass(value):
+            found |= _field_defaults(key, value)
+        elif field.default is not MISSING:
+            found[key] = field.default
+    return found
+
+
+def _off(key: str, value: Any, defaults: Mapping[str, Any]) -> str:
+    """How a value is written that switches something off, or leaves it to others; "" for any other."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value != 0 or defaults.get(key) != 0:
+        return ""
+    return "off" if _UNIT.search(key) else "-"
+
+
 def _source(sources: Mapping[str, str], key: str) -> str:
     """Source of a value; keys of a platform file are names without their unit.
 
@@ -183,7 +231,7 @@ def _source(sources: Mapping[str, str], key: str) -> str:
 
 
 def _text(key: str, value: Any) -> str:
-    """Write a value for people, exactly; its key says the unit."""
+    """Write a value for people; its key says the unit."""
     if isinstance(value, list):
         return ", ".join(_text(key, item) for item in value)
     unit = _UNIT.search(key)
@@ -193,5 +241,9 @@ def _text(key: str, value: Any) -> str:
         return "unlimited"
     if isinstance(value, int) or value == 0.0:
         return f"{value:.15g} {_SYMBOLS[unit[1]]}"
+    if unit[1].startswith("bytes"):
+        from ..hardware.units import format_round_bytes
+
+        return f"{format_round_bytes(value)}{_SYMBOLS[unit[1]].removeprefix('B')}"
     prefix, scale = next((p, s) for p, s in _PREFIXES if value >= s or s == 1e-12)
     return f"{value / scale:g} {prefix}{_SYMBOLS[unit[1]]}"

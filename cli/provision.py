@@ -30,10 +30,14 @@ _POOLS = {
     "glm-5.2": "rexpert-pool-glm",
 }
 _ANY_POOL = "rexpert-pool-35b"
+#: Decode steps to count on, and tokens of all of them where nobody says how many; as many take seconds.
+_STEPS, _STEPS_TOKENS = 8, 1 << 15
+#: Of a step: far beyond where all experts of a model are active, and drawn in less than a minute.
+_LARGEST_BATCH = 1 << 14
 
 _Model = Annotated[str, parameters.model(_WHAT)]
 _Batch = Annotated[
-    int, typer.Option(min=1, max=65536, help="Requests of a decode step.", rich_help_panel=_WHAT)
+    int, typer.Option(min=1, max=_LARGEST_BATCH, help="Requests of a decode step.", rich_help_panel=_WHAT)
 ]
 _Context = Annotated[
     int,
@@ -85,7 +89,10 @@ _Union = Annotated[
         rich_help_panel=_ROUTING,
     ),
 ]
-_Steps = Annotated[int, parameters.steps(_ROUTING, help="Decode steps to count on.")]
+_Steps = Annotated[
+    int | None,
+    parameters.steps(_ROUTING, help="Decode steps to count on (default: 8, fewer of many requests)."),
+]
 _Seed = Annotated[int, parameters.seed("Of the steps.", _ROUTING)]
 _Json = Annotated[bool, parameters.json(_OUTPUT)]
 
@@ -102,7 +109,7 @@ def provision(
     attention: _Attention = "published",
     trace: _Trace = None,
     union: _Union = None,
-    steps: _Steps = 8,
+    steps: _Steps = None,
     seed: _Seed = 0,
     json: _Json = False,
 ) -> None:
@@ -123,10 +130,15 @@ def provision(
         raise UsageError("a TPOT of 0 s cannot be met", where="--tpot-target", fix="for example 2ms")
     if gpus is not None and not 0 < gpus < math.inf:
         raise UsageError(f"attention cannot run on {gpus} GPUs", where="--gpus", allowed="more than 0")
+    if union is not None:
+        pool.check_union(shapes, batch, union)
     machine = load_platform(name)
     known = platform is not None or shapes.name in _POOLS
     least = 0 if known or machine.nearmem is None else _least_dies(shapes, machine)
     pool.check_pool(shapes, machine, dies or least)
+    steps = steps or default_steps(batch)
+    if batch * steps > _STEPS_TOKENS:
+        note(f"counting {steps} steps of {batch} tokens: fewer --steps are faster")
     load = _steps(shapes, trace, batch, steps, seed)
     if not json:
         note(load.note)
@@ -145,10 +157,30 @@ def provision(
     )
     if found.gpus < found.least_gpus:
         warn(f"weights and caches of attention fill {found.least_gpus} GPUs, more than {found.gpus:.4g}")
+    _warn_of_pace(found)
     if json:
         show_json({"platform": machine.name, "attention": attention, **answer(found), "routing": load.note})
     else:
         _show(found, machine.name)
+
+
+def default_steps(batch: int) -> int:
+    """Return the decode steps to count on where nobody says how many."""
+    return max(1, min(_STEPS, _STEPS_TOKENS // batch))
+
+
+def _warn_of_pace(found: Provision) -> None:
+    """Say what a target leaves out that is shorter than one pass of a layer's arrays."""
+    from ..hardware.units import format_s
+
+    pools, layer_s = found.pools, found.mapping.layer_s
+    if pools is None or pools.target_s >= layer_s:
+        return
+    warn(
+        f"{format_s(pools.target_s)} is a pace: one layer's arrays take {format_s(layer_s)} to stream by on "
+        f"any number of dies, so that {found.waves:,} batches of {found.batch} requests have to be under way "
+        "at once; their caches, and transfers between devices, are not counted"
+    )
 
 
 def _least_dies(model: MoEModel, platform: Platform) -> int:
@@ -252,6 +284,7 @@ def _target(found: Provision) -> dict[str, Any] | None:
     return {
         "tpot_target_s": pools.target_s,
         "tpot_s": pools.tpot_s,
+        "batches_under_way": found.waves,
         **{name: size.devices for name, size in sizes.items()},
         "limits": {name: size.limit for name, size in sizes.items()},
         "times_s": {name: size.seconds for name, size in sizes.items()},
@@ -339,7 +372,7 @@ def _smallest(found: Provision) -> list[str]:
     return [
         f"smallest pools for {format_s(pools.target_s)}: {pools.dies.devices} dies ({pools.dies.limit}), "
         f"{pools.gpus.devices} GPUs ({pools.gpus.limit}); GPUs alone: {pools.homogeneous.devices} "
-        f"({pools.homogeneous.limit})"
+        f"({pools.homogeneous.limit}); {found.waves:,} batches under way at once"
     ]
 
 

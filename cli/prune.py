@@ -151,7 +151,7 @@ def prune(
             "--mark tells cognitive experts, and none are asked for", fix="give --cognitive, or leave it out"
         )
     settings = None if calibrate else parse_settings(given)
-    check_outputs({"--output": output}, {"--trace": trace, "--plan": plan, "--model": model})
+    check_outputs({"--output": output}, {"--trace": trace, "--plan": plan, "--model": model}, (".parquet",))
     shapes, machine = load_model(model), load_platform(platform)
     whole = read(trace, shapes, layers, assume_weights, think_share)
     bench = prepare(whole, shapes, machine, plan, rule, Window(batch, steps, seed, held_out))
@@ -159,7 +159,13 @@ def prune(
         answer = apply(bench, settings, output)
     else:
         answer = calibrated(bench, variant or "static", keep, output)
-    answer = {"model": shapes.name, "platform": machine.name, "placement": bench.placement, **answer}
+    answer = {
+        "model": shapes.name,
+        "platform": machine.name,
+        "placement": bench.placement,
+        "measured_on": "held-out steps" if held_out else "steps of the whole trace",
+        **answer,
+    }
     if json:
         show_json(answer)
     else:
@@ -258,10 +264,15 @@ def parse_rule(text: str) -> TokenRule:
 
 
 def _show(answer: dict[str, Any], output: Path | None) -> None:
-    before_s = answer["j_before_s"]
+    before_s, steps = answer["j_before_s"], answer["measured_on"]
     title = f"experts of {answer['model']} on {answer['platform']}, {answer['placement']}"
     if "front" in answer:
-        columns = ("settings", "kept mass", "experts", "J us", "held-out mass", "held-out J us", "speed-up")
+        title += f"; searched on profile steps, speed-up over nothing dropped on {steps}"
+        other = "held-out" if steps.startswith("held-out") else "whole-trace"
+        columns = (
+            "settings", "profile mass", "profile experts", "profile J us",
+            f"{other} mass", f"{other} J us", "speed-up",
+        )  # fmt: skip
         rows = [
             (
                 describe(point["settings"]),
@@ -277,7 +288,13 @@ def _show(answer: dict[str, Any], output: Path | None) -> None:
         show(table(columns, rows, title=title))
         if answer["chosen"]:
             show(f"chosen: {describe(answer['chosen']['settings'])}")
+        else:
+            show(
+                "next: --keep SHARE takes the fastest of these that keeps that share of profile mass, "
+                "and -o writes its trace"
+            )
     else:
+        title += f"; measured on {steps}"
         effect = [
             ("J us", f"{before_s * 1e6:,.1f}", f"{answer['j_after_s'] * 1e6:,.1f}"),
             (

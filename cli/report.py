@@ -27,6 +27,6 @@ def report(
     from ..common.files import write_text
     from ..placement.plan import read_plan
 
-    check_outputs({"--output": output}, {"the plan": plan})
+    check_outputs({"--output": output}, {"the plan": plan}, (".html", ".htm"))
     write_text(output, render(read_plan(plan)))
     show(f"report: {output}")

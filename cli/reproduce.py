@@ -49,6 +49,13 @@ def reproduce(
     show(table(columns, ((row.source, row.item, *row.cells()) for row in rows), left=2))
     numbers = [row.difference for row in rows if row.difference is not None]
     close = sum(abs(difference) <= 0.1 for difference in numbers)
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row.ours is None:
+            reasons.setdefault((row.source, row.note), []).append(row.item)
+    if reasons:
+        missing = ((source, ", ".join(items), note_) for (source, note_), items in reasons.items())
+        show(table(("source", "no figure of ours for", "because"), missing, left=3))
     show(f"{len(rows)} rows, {len(numbers)} with a difference, {close} of them within 10 %")
     if report is None:
         show("why they differ: --report page.html, or --json")

@@ -14,30 +14,50 @@ EXIT_INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+#: Seconds after which a program that was told to stop, and has not, is ended. The exit is raised wherever the
+#: program happens to be: inside an import it may be caught, or leave a lock that is waited for for ever.
+_GRACE_S = 5.0
+
+
+class _Told:
+    """Whether this program was told to stop."""
+
+    to_stop = False
+
+
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
     """End the program with exit code 130 on Ctrl-C or SIGTERM, undoing what is half written."""
-    with _handled_by(_stop):
-        yield
+    _Told.to_stop = False
+    try:
+        with _handled_by(_stop):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        if _Told.to_stop:
+            raise SystemExit(EXIT_INTERRUPTED)
 
 
 def end_at_once_on_signals() -> None:
-    """End the process on Ctrl-C or SIGTERM where nothing else handles them: as it starts and ends.
+    """End the process on Ctrl-C or SIGTERM where nothing else handles them: as it starts.
 
     For a process that does nothing but run a command line; there is nothing left to undo.
     """
     for number in _SIGNALS:
-        signal.signal(number, lambda *_: os._exit(EXIT_INTERRUPTED))
+        signal.signal(number, _end)
 
 
-def ignore_ctrl_c() -> None:
-    """Let a Ctrl-C that comes while the interpreter ends not change the exit code: all is done and said."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def ignore_signals() -> None:
+    """Let a signal that comes while the interpreter ends not change the exit code: all is done and said."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def keep_best_on_signals() -> Iterator[threading.Event]:
     """Yield an event that the first Ctrl-C or SIGTERM sets; a second one stops the program at once."""
+    if _Told.to_stop:
+        raise SystemExit(EXIT_INTERRUPTED)
     interrupt = threading.Event()
 
     def keep_best(number: int, frame: FrameType | None) -> None:
@@ -62,8 +82,16 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
     # Not a KeyboardInterrupt: searches take that as the wish to keep the best.
-    _say("stopped")
+    if not _Told.to_stop:
+        _Told.to_stop = True
+        _say("stopped")
+        signal.signal(signal.SIGALRM, _end)
+        signal.setitimer(signal.ITIMER_REAL, _GRACE_S)
     raise SystemExit(EXIT_INTERRUPTED)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    os._exit(EXIT_INTERRUPTED)
 
 
 def _say(text: str) -> None:

@@ -189,6 +189,8 @@ def simulate(
     if plan is not None and solver is not None:
         raise UsageError("--plan and --solver both say where experts live", fix="give one")
     _refuse_unused(context_, plan is not None, no_pruning, pieces)
+    if is_given(context_, "prefill_tokens") and not prefill:
+        raise UsageError("there is no prompt", where="--prefill-tokens", fix="ask for some with --prefill")
     shapes, gpu = load_model(model), load_platform(baseline)
     if family == "spimoe":
         from .simulate_spimoe import Job, run

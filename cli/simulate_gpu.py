@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import BadInput, UsageError
-from .console import note, show, show_json, table
+from .console import note, show, show_json, table, warn
 from .parameters import Timing
 from .traffic import Replay, read_traffic
 
@@ -68,6 +68,8 @@ def run_gpu_pim(job: GpuJob, json: bool) -> None:
     )  # fmt: skip
     load = job.load()
     done, beside = (decode(setup, load, each, seed=job.seed) for each in (policy, known["no_exp"]))
+    if not done.memory.fits:
+        warn(done.memory.shortage)
     if json:
         show_json(_pim_answer(job, policy, done, beside))
     else:
@@ -90,6 +92,7 @@ def _pim_answer(job: GpuJob, policy: Policy, done: Decoded, beside: Decoded) -> 
         "tensor_parallel": job.tensor_parallel,
         "prefill": job.prefill,
         **_rates(done),
+        **done.memory.figures,
         "pipeline_efficiency": None,
         "baseline": {"policy": "no_exp", **_rates(beside)},
     }
@@ -122,6 +125,8 @@ def run_cluster(job: GpuJob, json: bool) -> None:
             f"plan {str(job.plan)!r} is of the family {plan.family}", allowed="replicas", fix="plan replicas"
         )
     mine, linear = _placed(job, plan)
+    if not mine.memory.fits:
+        warn(mine.memory.shortage)
     answer = {
         "model": job.model.name,
         "platform": job.platform.name,
@@ -134,6 +139,7 @@ def run_cluster(job: GpuJob, json: bool) -> None:
         "tpot_s": mine.tpot_s,
         "tokens_per_s": mine.tokens_per_s,
         "parts": mine.parts,
+        **mine.memory.figures,
         "pipeline_efficiency": None,
         "baseline": {"placement": "linear", "tpot_s": linear.tpot_s, "tokens_per_s": linear.tokens_per_s},
     }

@@ -54,11 +54,14 @@ class Job:
 
 def run(job: Job, json: bool) -> None:
     """Simulate and print."""
+    from ..placement.registry import find
     from ..schedule.kv_cache import platform_capacity
     from ..schedule.spimoe_run import simulate
 
     features = _features(job)
-    # Before minutes of planning.
+    # Before a trace is read and minutes of planning.
+    if job.plan is None:
+        find("channels", job.solver)
     peak = features.cached(job.context).peak
     where = f"context {job.context} on {job.platform.name}"
     platform_capacity(job.model, job.platform).require(job.batch, peak, where=where)
@@ -76,11 +79,12 @@ def run(job: Job, json: bool) -> None:
         ring=job.ring,
         pruning=pruning,
     )
+    plain = _switched_off(job, traffic, placement)
     gpu = _on_gpu(job, outcome)
     if json:
-        show_json(_answer(job, outcome, placement, gpu, pruning))
+        show_json(_answer(job, outcome, placement, gpu, pruning, plain))
     else:
-        _show(job, outcome, placement, gpu)
+        _show(job, outcome, placement, gpu, plain)
 
 
 def _features(job: Job) -> Features:
@@ -95,6 +99,20 @@ def _features(job: Job) -> Features:
         eviction=Eviction() if job.eviction else None,
         spread=job.spread,
     )
+
+
+def _switched_off(job: Job, traffic: Traffic, placement: Placement) -> DecodeRun | None:
+    """The same steps with every switch off; None where the whole cache of a request has no room."""
+    from ..schedule.kv_cache import platform_capacity
+    from ..schedule.spimoe import Features
+    from ..schedule.spimoe_run import simulate
+
+    if not platform_capacity(job.model, job.platform).fits(job.batch, job.context):
+        return None
+    features = Features(partition="none", sparse=None, eviction=None, spread=job.spread)
+    return simulate(
+        job.model, job.platform, traffic, placement, job.context, features=features, ring=False
+    ).run
 
 
 def _trace(job: Job) -> RoutingTrace:
@@ -142,11 +160,14 @@ def _pruning(job: Job, trace: RoutingTrace) -> PruningSettings | None:
 
     if job.alpha is None:
         return None
+    k_min = job.k_min if job.k_min is not None else (job.model.top_k + 1) // 2
+    if k_min > job.model.top_k:
+        raise UsageError(f"k_min is {k_min}", where="--k-min", allowed=f"1 to {job.model.top_k}, the top-k")
+    settings = PruningSettings(uniform=job.alpha, k_min=(k_min, k_min, k_min), congestion=True)
     if trace.weights is None:
         note("the trace has no router weights: adaptive routing is off (--assume-weights RATIO assumes some)")
         return None
-    k_min = job.k_min if job.k_min is not None else (job.model.top_k + 1) // 2
-    return PruningSettings(uniform=job.alpha, k_min=(k_min, k_min, k_min), congestion=True)
+    return settings
 
 
 def _placement(job: Job, profile: Any) -> Placement:
@@ -182,7 +203,12 @@ def _on_gpu(job: Job, outcome: Outcome) -> GpuDecode:
 
 
 def _answer(
-    job: Job, outcome: Outcome, placement: Placement, gpu: GpuDecode, pruning: PruningSettings | None
+    job: Job,
+    outcome: Outcome,
+    placement: Placement,
+    gpu: GpuDecode,
+    pruning: PruningSettings | None,
+    plain: DecodeRun | None,
 ) -> dict[str, Any]:
     """What `--json` prints."""
     run = outcome.run
@@ -210,12 +236,14 @@ def _answer(
         "pruning": outcome.pruned
         and {
             "alpha": job.alpha,
+            "congestion": True,
             "kept_mass": outcome.pruned.kept_mass,
             "experts_per_token": outcome.pruned.experts_per_token,
         },
         "kv_cache": _kv_cache(run, job.batch),
         "baseline": _baseline(job.gpu.name, gpu),
         "speed_up": gpu.total_s / run.tpot_s,
+        "switched_off": plain and {"tpot_s": plain.tpot_s, "speed_up": gpu.total_s / plain.tpot_s},
     }
 
 
@@ -235,8 +263,8 @@ def _kv_cache(run: DecodeRun, batch: int) -> dict[str, int]:
         "cached_tokens": run.cached.resident,
         "peak_tokens": run.cached.peak,
         "evicted_tokens": run.cached.evicted,
-        "capacity_tokens": run.capacity.tokens,
-        "capacity_tokens_per_request": run.capacity.tokens // batch,
+        "capacity_tokens": run.capacity.tokens(batch),
+        "capacity_tokens_per_request": run.capacity.tokens_each(batch),
     }
 
 
@@ -252,7 +280,7 @@ def _baseline(name: str, gpu: GpuDecode) -> dict[str, Any]:
     }
 
 
-def _show(job: Job, outcome: Outcome, placement: Placement, gpu: GpuDecode) -> None:
+def _show(job: Job, outcome: Outcome, placement: Placement, gpu: GpuDecode, plain: DecodeRun | None) -> None:
     from ..hardware.units import format_s
     from ..schedule.stages import STAGES
 
@@ -269,27 +297,41 @@ def _show(job: Job, outcome: Outcome, placement: Placement, gpu: GpuDecode) -> N
     rows.append(("head", "HBM-PIM", format_s(run.parts["head"]), _share(run.parts["head"], run.serial_s)))
     title = (
         f"{job.model.name} on {job.platform.name}, batch {job.batch}, context {job.context}, "
-        f"{placement.source}: all layers of a step"
+        f"{placement.source}: all layers of a step, {_operators()}"
     )
     show(table(("stage", "runs on", "time", "share"), rows, left=2, title=title))
     lines = [
-        f"time per token:      {format_s(run.tpot_s)} ({run.tokens_per_s:,.0f} tokens/s), of which "
-        f"{format_s(run.overlapped_s)} overlap",
+        f"time per token:      {format_s(run.tpot_s)} ({run.tokens_per_s:,.0f} tokens/s); the stages in "
+        f"sequence take {format_s(run.serial_s)}, {format_s(run.overlapped_s)} saved by overlap",
         f"pipeline:            {run.mean('sub_batches'):.1f} sub-batches, efficiency "
         f"{run.mean('efficiency'):.1%} (attention {format_s(run.mean('attention_s'))}, experts "
         f"{format_s(run.mean('moe_s'))})",
         f"keys and values:     {run.cached.resident} of {job.context} tokens a request; room for "
-        f"{run.capacity.tokens // job.batch} at this batch",
+        f"{run.capacity.tokens_each(job.batch)} at this batch",
         f"{job.gpu.name + ':':<21}{format_s(gpu.total_s)} ({gpu.tokens_per_s:,.0f} tokens/s), "
         f"{gpu.total_s / run.tpot_s:.2f} times as long",
     ]
+    if plain is not None:
+        lines.append(
+            f"all switched off:    {format_s(plain.tpot_s)} ({plain.tokens_per_s:,.0f} tokens/s), beside "
+            f"which {job.gpu.name} takes {gpu.total_s / plain.tpot_s:.2f} times as long"
+        )
     if outcome.pruned is not None:
         lines.insert(
             1,
-            f"adaptive routing:    {outcome.pruned.experts_per_token:.2f} experts a token, "
-            f"{outcome.pruned.kept_mass:.1%} of routing mass",
+            f"adaptive routing:    {outcome.pruned.experts_per_token:.2f} of {job.model.top_k} experts a "
+            f"token and {outcome.pruned.kept_mass:.1%} of routing mass stay; dropped by weight (alpha "
+            f"{job.alpha:g}) and from congested channels",
         )
     show(*lines)
+
+
+def _operators() -> str:
+    """What the rows are: stages of operators, transfers between them, and the head."""
+    from ..schedule.stages import STAGES, Substrate
+
+    transfers = sum(stage.substrate is Substrate.NOC for stage in STAGES)
+    return f"{len(STAGES) - transfers} operator stages, {transfers} transfers over the NoC, and the head"
 
 
 def _share(part: float, whole: float) -> str:

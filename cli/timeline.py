@@ -11,8 +11,8 @@ import typer
 from ..common.errors import NothingFound, UsageError
 from . import parameters
 from .console import note, show_json
-from .options import check_outputs, parse_budget, parse_layers
-from .partition import Layout, read_counts, refuse_with_counts
+from .options import check_outputs, is_given, parse_budget, parse_layers
+from .partition import FAMILY, Layout, read_counts, refuse_with_counts
 from .timeline_answer import Executed, Row, answer, show_executed, write_pictures
 from .traffic import Replay, read_traffic
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..hardware.platform import Platform
     from ..placement.partition.layer import PartitionLayer
     from ..placement.partition.problem import PartitionProblem
+    from ..placement.registry import SolverInfo
     from ..placement.result import Budget
     from ..schedule.timeline import TaskGraph
     from ..schedule.work import Routed
@@ -99,6 +100,7 @@ class Question:
 
 
 def timeline(
+    command: typer.Context,
     model: _Model,
     platform: _Platform,
     tokens_per_expert: _TokensPerExpert = None,
@@ -128,6 +130,7 @@ def timeline(
     from ..hardware.platform import load_platform
     from ..hardware.units import TIME, parse
     from ..placement.partition.problem import Decision
+    from ..placement.registry import find
     from ..schedule.layer import MODES, estimate, layer_graph
     from ..schedule.work import layer_work
     from ..workload.model import load_model
@@ -139,13 +142,15 @@ def timeline(
     check_outputs(
         {"--svg": svg, "--chrome": chrome}, {"--trace": trace, "--tokens-per-expert": tokens_per_expert}
     )
+    _refuse_idle(command, gpu_experts is not None, find(FAMILY, policy), optimal)
     asked = _pose(load_model(model), load_platform(platform), source, layout, context)
     on_gpu = _named(gpu_experts, asked) if gpu_experts is not None else _chosen(policy, asked, limits, seed)
     work = layer_work(asked.layer, asked.problem, asked.routed, on_gpu, scheduler_s=scheduler_s)
     graph, expected = layer_graph(work), asked.problem.times(Decision(on_gpu))
     modes = MODES if mode == "all" else (mode,)
     rows = tuple(_run(graph, each, limits if optimal else None, seed) for each in modes)
-    found = Executed(asked.layer, work, expected, estimate(graph), rows)
+    at = None if trace is None else source.step
+    found = Executed(asked.layer, at, work, expected, estimate(graph), rows)
     write_pictures(found, svg, chrome)
     if not json:
         show_executed(found)
@@ -155,7 +160,7 @@ def timeline(
             "model": asked.layer.model.name,
             "platform": asked.layer.platform.name,
             "layer": asked.layer.layer,
-            "step": step if trace else None,
+            "step": found.step,
             "gpus": gpus,
             "layout": layout,
             "policy": "named" if gpu_experts is not None else policy,
@@ -164,6 +169,33 @@ def timeline(
             "chrome": chrome and str(chrome),
         }
     )
+
+
+def _refuse_idle(command: typer.Context, is_named: bool, policy: SolverInfo, optimal: bool) -> None:
+    """Raise UsageError on an option that would change nothing, before a trace is replayed."""
+    if is_named and is_given(command, "policy"):
+        raise UsageError(
+            "--policy chooses the experts that --gpu-experts names", where="--policy", fix="leave one out"
+        )
+    if is_given(command, "budget") and not optimal and (is_named or not policy.anytime):
+        raise UsageError(
+            "--budget limits nothing here: there is no search", where="--budget",
+            fix="add --optimal, or leave it out",
+        )  # fmt: skip
+
+
+def _check_step(source: Source, path: Path) -> None:
+    """Raise UsageError on a step that the trace does not have without repeating itself."""
+    from ..workload.stream import open_trace
+
+    tokens = open_trace(path).tokens
+    steps = tokens // source.batch
+    if source.step >= steps > 0:
+        raise UsageError(
+            f"there is no step {source.step}: {tokens} tokens make {steps} steps of {source.batch}",
+            where="--step", allowed=f"0 to {steps - 1}",
+            fix="name an earlier step, a smaller --batch, or a longer trace",
+        )  # fmt: skip
 
 
 def _pose(model: MoEModel, platform: Platform, source: Source, layout: Layout, context: int) -> Question:
@@ -177,6 +209,7 @@ def _pose(model: MoEModel, platform: Platform, source: Source, layout: Layout, c
         raise UsageError(
             "counts do not say which GPU a token comes from", where="--gpus", fix="use --trace, or one GPU"
         )
+    partition_layer(model, platform, layout=layout)  # refuses what does not fit before a trace is replayed
     layer_id = source.layer if source.layer is not None else model.moe_layers[0]
     if source.trace is not None:
         layer_id, routed = _from_trace(model, platform, source, source.trace)
@@ -197,10 +230,11 @@ def _from_trace(model: MoEModel, platform: Platform, source: Source, path: Path)
     """Replay the trace up to the step; return the layer's absolute id, and the busiest GPU's work."""
     from ..schedule.work import busiest_gpu
 
+    _check_step(source, path)
     load = read_traffic(path, model, Replay(source.batch, source.step + 1, source.seed, 0.0)).profile
     note(load.note)
     wanted = load.layers[0] if source.layer is None else source.layer
-    (layer,) = parse_layers(str(wanted), load.layers, "the trace")
+    (layer,) = parse_layers(str(wanted), load.layers, "the trace", "--layer")
     chosen = load.experts[source.step, :, load.layers.index(layer)]
     return layer, busiest_gpu(chosen, model, platform, source.gpus)
 

@@ -29,9 +29,13 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Executed:
-    """A layer, what max(T_comm, T_gpu, T_pim) expects of it and of its tasks, and its timelines by mode."""
+    """A layer, what max(T_comm, T_gpu, T_pim) expects of it and of its tasks, and its timelines by mode.
+
+    `step`: the decode step of the trace, None where tokens were counted.
+    """
 
     layer: PartitionLayer
+    step: int | None
     work: LayerWork
     expected: Times
     of_tasks: Estimate
@@ -46,11 +50,16 @@ def write_pictures(found: Executed, svg: Path | None, chrome: Path | None) -> No
 
     drawn = _drawn(found.rows)
     if svg is not None:
-        layer = found.layer
-        name = f"{layer.model.name} on {layer.platform.name}, layer {layer.layer}"
-        write_text(svg, gantt_svg(drawn, title=name, expected_s=found.expected.total_s))
+        write_text(svg, gantt_svg(drawn, title=_title(found), expected_s=found.expected.total_s))
     if chrome is not None:
         write_chrome_trace(drawn, chrome)
+
+
+def _title(found: Executed) -> str:
+    """What was executed, in a line."""
+    layer = found.layer
+    step = "" if found.step is None else f", step {found.step}"
+    return f"{layer.model.name} on {layer.platform.name}, layer {layer.layer}{step}"
 
 
 def answer(found: Executed) -> dict[str, Any]:
@@ -127,6 +136,7 @@ def show_executed(found: Executed) -> None:
         times = format_s(line.makespan_s), over_text, format_s(length["bound_s"]), f"{length['gap']:.2%}"
         lines.append((name, *times, _critical(line)))
     show(
+        _title(found),
         f"{work.gpu.ids.size} experts on the GPU, {work.pim.ids.size} on PIM",
         f"max(...) = {_maximum(expected.comm_s, expected.gpu_s, expected.pim_s)}",
         f"the same of the tasks below: {_maximum(*found.of_tasks)}",

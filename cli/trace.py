@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..common.errors import UsageError
+from ..common.errors import BadInput, UsageError
 from . import parameters
 from .console import show, show_json, table
 from .options import check_outputs, parse_layers
@@ -16,6 +17,7 @@ from .trace_calibrate import calibrate
 from .trace_import import import_recording
 from .trace_record import record
 from .trace_text import content, summary
+from .verbs import Verb
 from .watching import watch
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from ..workload.stream import TraceStream
 
 _UNIONS = (1, 8, 64)
+#: A choice of a few experts packs into half a byte, one of 256 into about one.
+_PACKED_BYTES = 0.4
 _KNOBS = "Routing (strengths are in log space, 0 switches a part off)"
 
 _Tokens = Annotated[int, typer.Option(min=1, help="Tokens of the trace.")]
@@ -94,11 +98,11 @@ _ReplaySeed = Annotated[int, parameters.seed("Of the replay.")]
 def app() -> typer.Typer:
     """The verbs of `moeplan trace`."""
     verbs = typer.Typer(no_args_is_help=True)
-    verbs.command("import")(import_recording)
-    verbs.command()(record)
-    verbs.command()(synth)
-    verbs.command()(stats)
-    verbs.command()(calibrate)
+    verbs.command("import", cls=Verb)(import_recording)
+    verbs.command(cls=Verb)(record)
+    verbs.command(cls=Verb)(synth)
+    verbs.command(cls=Verb)(stats)
+    verbs.command(cls=Verb)(calibrate)
     return verbs
 
 
@@ -138,16 +142,28 @@ def synth(
     shapes = load_model(model)
     if layers is not None:
         shapes = replace(shapes, moe_layers=parse_layers(layers, shapes.moe_layers, shapes.name))
-    check_outputs({"--output": output}, {"--model": model, "--preset": preset})
+    check_outputs({"--output": output}, {"--model": model, "--preset": preset}, (".parquet",))
     knobs = _chosen_knobs(context, every=preset is None)
     routing = replace(
         SyntheticRouting() if preset is None else find_routing(preset),
         **{**knobs, "tokens_per_request": -(-tokens // requests), "concurrency": side_by_side},
     )
+    _refuse_beyond_disk(tokens * len(shapes.moe_layers) * shapes.top_k, output)
     blocks = synthesize_blocks(shapes, tokens=tokens, seed=seed, routing=routing)
     with watch("drawing", tokens) as on_progress:
         write_blocks(blocks, output, on_block=lambda done: on_progress(done, tokens))
     show(summary(open_trace(output), output))
+
+
+def _refuse_beyond_disk(choices: int, output: Path) -> None:
+    """Raise BadInput before anything is drawn where so many choices cannot fit, however well they pack."""
+    needed, free = choices * _PACKED_BYTES, shutil.disk_usage(output.resolve().parent).free
+    if needed > free:
+        raise BadInput(
+            f"a trace of this size takes at least {needed / 1e9:,.0f} GB, {free / 1e9:,.0f} GB are free",
+            where=str(output.resolve().parent),
+            fix="ask for fewer tokens or layers, or write to a larger disk",
+        )
 
 
 def _chosen_knobs(context: typer.Context, *, every: bool) -> dict[str, Any]:

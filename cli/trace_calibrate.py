@@ -53,7 +53,11 @@ def calibrate(
 
     shapes = load_model(model)
     wanted = find_targets(targets)
-    check_outputs({"--output": output}, {"--model": model, "--targets": targets, "--start": start})
+    check_outputs(
+        {"--output": output},
+        {"--model": model, "--targets": targets, "--start": start},
+        (".yaml", ".yml"),
+    )
     if wanted.model != shapes.name:
         note(f"the targets are of {wanted.model}, the routing is drawn for {shapes.name}")
     trials = _trials(budget)

@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..common.errors import UsageError
 from . import parameters
 from .console import show, warn
-from .options import check_outputs
+from .options import check_outputs, check_suffix
 from .trace_text import count_summary, summary
 
 _Recording = Annotated[
@@ -49,21 +48,17 @@ def import_recording(
 
     shapes = load_model(model)
     inputs: dict[str, str | Path | None] = {f"the recording {path.name}": path for path in recording}
-    check_outputs({"--output": output}, {**inputs, "--model": model})
+    check_outputs({"--output": output}, {**inputs, "--model": model}, (".parquet", ".npz"))
     read = read_recording(recording, shapes, None if format == "auto" else format)
     if source is not None:
         read = replace(read, source=source)
     if isinstance(read, CountLoad):
-        if output.suffix.lower() in (".parquet", ".npy"):
-            raise UsageError(
-                f"the recording holds counts, no tokens: {output.name!r} would be taken for something else",
-                where="--output",
-                fix=f"name it {output.stem}.npz",
-            )
+        check_suffix(output, (".npz",), "--output", "the recording holds counts, no tokens")
         write_counts(read, output)
         for remark in read.remarks:
             warn(remark)
         show(count_summary(read, output))
     else:
+        check_suffix(output, (".parquet",), "--output", "the recording holds tokens")
         write_trace(read, output)
         show(summary(read, output))

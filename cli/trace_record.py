@@ -42,7 +42,7 @@ def record(
     from ..workload.readers.transformers import load_model_and_tokenizer, record_trace
     from ..workload.trace import write_trace
 
-    check_outputs({"--output": output}, {"--prompts": prompts})
+    check_outputs({"--output": output}, {"--prompts": prompts}, (".parquet",))
     lines = _lines(prompts)
     model, tokenizer = load_model_and_tokenizer(checkpoint, device)
     trace = record_trace(

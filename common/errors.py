@@ -10,6 +10,9 @@ import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
+#: Characters of a wrong value that an error repeats.
+_SHOWN = 60
+
 
 class MoeplanError(Exception):
     """Base of all errors raised on purpose; by itself it reports a bug of ours.
@@ -76,6 +79,15 @@ class MissingLibrary(MoeplanError):
     """An optional library is needed for what was asked, and is not installed."""
 
     exit_code: ClassVar[int] = 6
+
+
+def shown(value: object) -> str:
+    """Write a value for a message, cut where it is long; Python refuses to write thousands of digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

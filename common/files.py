@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,16 +49,41 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def require_file(path: str | Path, what: str = "file") -> None:
+    """Raise BadInput that names `what` where there is no regular file to read; call it before opening.
+
+    A folder cannot be read, and a pipe or device blocks for ever or never ends.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BadInput(f"{what} {str(path)!r} does not exist", fix="check the path") from error
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        raise _unreadable(path, what, error) from error
+    if stat.S_ISDIR(mode):
+        raise BadInput(
+            f"{what} {str(path)!r} is no regular file: it is a folder", fix="name a file, not its folder"
+        )
+    if not stat.S_ISREG(mode):
+        raise BadInput(
+            f"{what} {str(path)!r} is no regular file: it is a pipe, socket or device",
+            fix="write what it holds to a file, and name that",
+        )
+
+
 def read_text(path: str | Path, what: str = "file") -> str:
     """Read UTF-8 text. Raises BadInput that names `what` where it is missing, unreadable or not text."""
+    require_file(path, what)
     try:
         return Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise BadInput(f"{what} {str(path)!r} does not exist", fix="check the path") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"{what} {str(path)!r} is not UTF-8 text", where=f"byte {error.start}") from error
+        raise BadInput(
+            f"{what} {str(path)!r} is not UTF-8 text",
+            where=f"byte {error.start}",
+            fix="name a text file: this one holds other bytes",
+        ) from error
     except OSError as error:
-        raise BadInput(f"cannot read {what} {str(path)!r}: {error.strerror}") from error
+        raise _unreadable(path, what, error) from error
 
 
 def check_writable(path: str | Path) -> None:
@@ -99,6 +125,13 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def _unreadable(path: str | Path, what: str, error: OSError | ValueError) -> BadInput:
+    reason = getattr(error, "strerror", None) or error
+    return BadInput(
+        f"cannot read {what} {str(path)!r}: {reason}", fix="check the path, and that you may read it"
+    )
 
 
 def _unwritable(target: Path, error: OSError) -> BadInput:

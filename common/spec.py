@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from .errors import BadInput, did_you_mean
+from .errors import BadInput, did_you_mean, shown
 from .files import read_text
 
 SpecT = TypeVar("SpecT", bound="Spec")
 
 
 class Spec(BaseModel):
-    """A file's section: unknown keys and infinite or NaN numbers are refused, instances are immutable."""
+    """A file's section: unknown keys and infinite or NaN numbers are refused, instances are immutable.
+
+    `parse` also refuses true and false where a number is meant.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def whole(low: int, high: int) -> WrapValidator:
+    """Return the check of a whole number, for Annotated[int, ...]: `low` to `high`, both included."""
+    return within(low, high, "a whole number from ")
+
+
+def within(low: float, high: float, kind: str = "from ") -> WrapValidator:
+    """Return the check of a number, for Annotated[float, ...]: `low` to `high`, both included."""
+
+    def check(value: Any, convert: ValidatorFunctionWrapHandler) -> Any:
+        # Before converting too: of a number that fits nothing, the range says more than pydantic.
+        given = value if isinstance(value, int | float) else convert(value)
+        if not low <= given <= high:
+            raise ValueError(f"must be {kind}{low:.15g} to {high:.15g}")
+        return convert(value)
+
+    return WrapValidator(check)
 
 
 class _Loader(yaml.SafeLoader):
@@ -44,23 +67,33 @@ class _Loader(yaml.SafeLoader):
 def read_mapping(path: str | Path, what: str) -> dict[str, Any]:
     """Read a YAML or JSON file whose top level is a mapping. Raises BadInput with line and column."""
     text = read_text(path, what)
+    if not text.strip():
+        raise _empty(path, what)
     try:
         data = json.loads(text) if str(path).endswith(".json") else yaml.load(text, _Loader)
     except json.JSONDecodeError as error:
         raise BadInput(
-            f"{what} {str(path)!r} is not JSON: {error.msg}", where=f"line {error.lineno}"
+            f"{what} {str(path)!r} is not JSON: {error.msg}",
+            where=f"line {error.lineno}",
+            fix="correct it there, or make the file anew",
         ) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise BadInput(f"{what} {str(path)!r} is not YAML: {problem}", where=where) from error
+        raise BadInput(
+            f"{what} {str(path)!r} is not YAML: {problem}",
+            where=where,
+            fix="correct it there, or make the file anew",
+        ) from error
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         # What the parsers let through: impossible dates and numbers, thousands of brackets.
         raise BadInput(
             f"{what} {str(path)!r} cannot be read: {type(error).__name__}",
             fix="write plain mappings, lists, numbers and texts",
         ) from error
+    if data is None:
+        raise _empty(path, what)  # comments, or the word null
     if not isinstance(data, dict):
         raise BadInput(
             f"{what} {str(path)!r} must be a mapping of keys to values, not {type(data).__name__}",
@@ -69,40 +102,96 @@ def read_mapping(path: str | Path, what: str) -> dict[str, Any]:
     return data
 
 
+def _empty(path: str | Path, what: str) -> BadInput:
+    return BadInput(
+        f"{what} {str(path)!r} is empty: it holds no keys and values",
+        fix="check the path, or make the file anew",
+    )
+
+
 def parse(kind: type[SpecT], data: dict[str, Any], where: str) -> SpecT:
     """Validate `data` as `kind`. Raises one BadInput that lists every faulty key with its path."""
+    truths = dict(_truths(kind, data, ()))
+    rows = [_row(path, f"must be a number (got {value})") for path, value in truths.items()]
     try:
-        return kind.model_validate(data)
+        parsed = kind.model_validate(data)
     except ValidationError as error:
-        rows = [_sentence(kind, item) for item in error.errors(include_url=False)]
-        raise BadInput(
-            f"{where}: {rows[0]}" if len(rows) == 1 else f"{where}: {len(rows)} values are wrong",
-            where="" if len(rows) == 1 else "\n           ".join(rows),
-            fix="correct the named keys",
-        ) from error
+        items = error.errors(include_url=False, include_context=False)
+        rows += [_sentence(kind, item) for item in items if item["loc"] not in truths]
+        raise _wrong(rows, where) from error
+    if rows:
+        raise _wrong(rows, where)
+    return parsed
+
+
+def _wrong(rows: list[str], where: str) -> BadInput:
+    return BadInput(
+        f"{where}: {rows[0]}" if len(rows) == 1 else f"{where}: {len(rows)} values are wrong",
+        where="" if len(rows) == 1 else "\n           ".join(rows),
+        fix="correct the named keys" if len(rows) > 1 else "correct the named key",
+    )
 
 
 def _sentence(kind: type[Spec], item: Any) -> str:
-    path = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        owner = _owner(kind, item["loc"][:-1])
-        known = list(owner.model_fields) if owner else []
+        owners = [part for part in _kinds_at(kind, item["loc"][:-1]) if _is_section(part)]
+        known = [name for owner in owners for name in owner.model_fields]
         hint = f"; {did_you_mean(str(item['loc'][-1]), known)}" if known else ""
-        return f"{path}: unknown key{hint}"
+        return _row(item["loc"], f"unknown key{hint}")
     message = str(item["msg"]).removeprefix("Value error, ")
-    given = "" if isinstance(item["input"], dict | list) else f" (got {item['input']!r})"
-    return f"{path}: {message}{given}" if path else f"{message}{given}"
+    given = "" if isinstance(item["input"], dict | list) else f" (got {shown(item['input'])})"
+    return _row(item["loc"], f"{message}{given}")
 
 
-def _owner(kind: type[Spec], path: tuple[Any, ...]) -> type[Spec] | None:
-    """Follow `path` through nested Spec fields; None where it leaves them (a union, a list)."""
+def _row(path: tuple[Any, ...], message: str) -> str:
+    return ": ".join((*([".".join(str(part) for part in path)] if path else ()), message))
+
+
+def _truths(kind: type[Spec], node: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], bool]]:
+    """Yield path and value of every true or false that stands for a number; pydantic takes it for 1 or 0."""
+    if isinstance(node, bool):
+        kinds = _kinds_at(kind, path)
+        if kinds & {int, float} and not kinds & {bool, str, Any}:
+            yield path, node
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            yield from _truths(kind, value, (*path, key))
+    elif isinstance(node, list) and not {type(value) for value in node} <= {int, float, str}:
+        for index, value in enumerate(node):
+            yield from _truths(kind, value, (*path, index))
+
+
+def _kinds_at(kind: type[Spec], path: tuple[Any, ...]) -> set[Any]:
+    """Return what may stand at `path`, through nested sections, lists and mappings; empty: nothing known."""
+    kinds: set[Any] = {kind}
     for part in path:
-        field = kind.model_fields.get(str(part))
-        if field is None:
-            return None
-        options = [field.annotation, *getattr(field.annotation, "__args__", ())]
-        nested = [o for o in options if isinstance(o, type) and issubclass(o, Spec)]
-        if not nested:
-            return None
-        kind = nested[0]
-    return kind
+        kinds = {inner for outer in kinds for inner in _inside(outer, part)}
+    return kinds
+
+
+def _inside(kind: Any, part: Any) -> Iterator[Any]:
+    """Yield what may stand under key or index `part` of a section, list or mapping."""
+    origin = get_origin(kind)
+    if _is_section(kind) and str(part) in kind.model_fields:
+        yield from _options(kind.model_fields[str(part)].annotation)
+    elif isinstance(origin, type) and issubclass(origin, Mapping):
+        yield from _options(get_args(kind)[1])
+    elif isinstance(origin, type) and issubclass(origin, Sequence):
+        for item in get_args(kind):
+            yield from _options(item)
+
+
+def _options(annotation: Any) -> Iterator[Any]:
+    """Yield what an annotation allows: int and NoneType of Annotated[int, ...] | None."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _options(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for option in get_args(annotation):
+            yield from _options(option)
+    else:
+        yield annotation
+
+
+def _is_section(kind: Any) -> bool:
+    return get_origin(kind) is None and isinstance(kind, type) and issubclass(kind, Spec)

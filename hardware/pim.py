@@ -32,6 +32,8 @@ ACTIVATIONS = ("all_bank", "four_per_faw")
 PRECHARGES = ("all_bank", "per_bank")
 LAYOUTS = ("packed", "row_per_output")
 ROW_POLICIES = ("closed", "open")
+MAX_BANKS = 1 << 16
+"""Of a lock-step group, several hundred times those of any device: layouts try every divisor of them."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,17 @@ class Pim:
         check_choice("row_policy", self.row_policy, ROW_POLICIES)
         if self.row_bytes % self.column_bytes:
             raise UsageError(f"a row of {self.row_bytes} bytes does not hold whole {self.column_bytes}s")
+        if self.input_buffer_bytes < self.column_bytes:
+            raise UsageError(
+                f"an input buffer of {self.input_buffer_bytes:.15g} bytes",
+                allowed=f"at least the {self.column_bytes} bytes of a column, which one write fills",
+            )
+        if not 1 <= self.banks <= MAX_BANKS:
+            raise UsageError(
+                f"a group of {self.ranks} x {self.bank_groups} x {self.banks_per_bank_group} banks",
+                allowed=f"ranks x bank_groups x banks_per_bank_group from 1 to {MAX_BANKS}",
+                fix="give the banks that act in lock-step; groups side by side are pseudo-channels",
+            )
         if self.banks % self._window_banks:
             raise UsageError(f"faw_banks {self.faw_banks} does not divide {self.banks} banks of a group")
 

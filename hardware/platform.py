@@ -116,7 +116,8 @@ def _build(path: Path, where: str) -> Platform:
         )
     else:
         nearmem = _checked(f"{where}: nearmem", spec.nearmem.build)
-        topology = nearmem.die.network() if nearmem.die.is_tiled else None
+        if nearmem.die.is_tiled:
+            topology = _checked(f"{where}: cores of nearmem.die", nearmem.die.network)
     return Platform(
         name=name or path.stem,
         description=description,

@@ -17,6 +17,7 @@ from ..common.errors import UsageError
 
 _SMALL = {"p": 1e-12, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "": 1.0}  # both micro signs
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_DECIMALS = tuple((prefix, factor) for prefix, factor in _DECIMAL.items() if prefix != "K")  # to write: k
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(.*)", re.DOTALL)
 
@@ -98,6 +99,23 @@ def format_bytes(size: float) -> str:
         if abs(size) < 1023.5 * factor:
             return f"{_digits(size / factor)} {unit}"
     return f"{_digits(size / 2.0**40)} TiB"
+
+
+def format_round_bytes(size: float) -> str:
+    """Write a size by the prefix that makes it round: 3e9 as "3 GB", 2**29 as "512 MiB".
+
+    Decimal where four significant digits are exact, else binary where they are, else four decimal digits.
+    """
+    decimal = _scaled(size, _DECIMALS)
+    binary = decimal if decimal[1] == size else _scaled(size, tuple(_BINARY.items()))
+    return f"{(binary if binary[1] == size else decimal)[0]}B"
+
+
+def _scaled(size: float, prefixes: tuple[tuple[str, float], ...]) -> tuple[str, float]:
+    """Four significant digits under the largest of ascending prefixes that is not above; and their value."""
+    prefix, factor = next(((p, f) for p, f in reversed(prefixes) if abs(size) >= f), prefixes[0])
+    digits = f"{size / factor:.4g}"
+    return f"{digits} {prefix}", float(digits) * factor
 
 
 def _digits(value: float) -> str:

@@ -161,7 +161,10 @@ def _remedy(limit_bytes: float, ask: Ask) -> str:
     fits = smaller(limit_bytes, ask)
     if fits is None:
         least = estimate(replace(ask, jobs=1, steps=1, batch=1))
-        return f"allow at least {_size(least.total_bytes)}: what there is to read and to hold takes that much"
+        return (
+            f"allow at least {_size(least.total_bytes)}, which --jobs 1 --steps 1 --batch 1 take; "
+            f"as asked it is {_size(estimate(ask).total_bytes)}"
+        )
     changes = [
         f"--{name} {getattr(fits, name)}"
         for name in ("jobs", "steps", "batch")

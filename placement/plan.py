@@ -17,6 +17,7 @@ from pydantic import Field
 from ..common.errors import BadInput
 from ..common.files import write_text
 from ..common.spec import Spec, parse, read_mapping
+from ..workload.readers.kinds import require_plan
 
 FORMAT = "moeplan.plan"
 VERSION = 1
@@ -162,9 +163,15 @@ def write_plan(plan: PlanFile, path: str | Path) -> None:
 
 def read_plan(path: str | Path) -> PlanFile:
     """Read and validate a plan. Raises BadInput that names file and key."""
+    require_plan(path)
     data = read_mapping(path, "plan")
     if data.get("format") != FORMAT:
-        raise BadInput(f"{str(path)!r} is not a plan of moeplan", where="key 'format'", allowed=FORMAT)
+        raise BadInput(
+            f"{str(path)!r} is not a plan of moeplan",
+            where="key 'format'",
+            allowed=FORMAT,
+            fix="name a plan; moeplan plan makes one",
+        )
     if data.get("version") != VERSION:
         raise BadInput(
             f"plan {str(path)!r} has version {data.get('version')!r}",

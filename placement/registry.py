@@ -189,6 +189,15 @@ _BUILT_IN = (
                exact=True, anytime=True, uses_start=True),
 )  # fmt: skip
 
+#: How each family is asked, for who names a solver of another one.
+_ASKED_BY = {
+    "channels": "moeplan plan --platform spimoe-4x8",
+    "cores": "moeplan plan --platform rexpert-die",
+    "replicas": "moeplan plan --platform h20x32",
+    "partition": "moeplan partition --platform b200-hbmpim",
+    "ring": "moeplan ring",
+}
+
 _registered: dict[tuple[str, str], SolverInfo] = {(info.family, info.name): info for info in _BUILT_IN}
 
 
@@ -220,9 +229,20 @@ def families() -> tuple[str, ...]:
 
 
 def find(family: str, name: str) -> SolverInfo:
-    """Return one solver. Raises UsageError with the closest name where there is none."""
+    """Return one solver.
+
+    Raises UsageError where there is none: it names the families that have one, else the closest name.
+    """
     known = solvers_of(family)
     if name not in known:
+        others = sorted({info.family for info in _registered.values() if info.name == name})
+        if others:
+            asked = "; or ".join(f"for {other}: {_ASKED_BY.get(other, 'its own verb')}" for other in others)
+            raise UsageError(
+                f"{name!r} is a solver of {' and '.join(others)}, not of {family}",
+                allowed=", ".join(known),
+                fix=f"{asked}; see moeplan solvers {family}",
+            )
         raise UsageError(f"unknown solver {name!r} for {family}", fix=did_you_mean(name, known))
     return known[name]
 

@@ -7,14 +7,17 @@ its own requests, by rooflines.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..common.errors import UsageError
 from .gpu_decode import GpuDecode, gpu_decode
+from .gpu_memory import GpuMemory, gpu_memory
+from .kv_cache import cache_bytes
 
 if TYPE_CHECKING:
     from ..hardware.platform import Platform
@@ -30,6 +33,8 @@ class ClusterDecode:
     experts: Mapping[str, float]
     batch: int
     ranks: int
+    memory: GpuMemory
+    """Of the rank with the most slots; more ranks would share the same slots."""
 
     @property
     def parts(self) -> dict[str, float]:
@@ -65,8 +70,8 @@ def cluster_decode(
 ) -> ClusterDecode:
     """Return the decode step of `batch` requests, all of `context` tokens, over the ranks of the problems.
 
-    Placed layers stand for all MoE layers, by their mean. Raises UsageError where the batch cannot be split
-    evenly or nothing is placed, and what `gpu_decode` raises.
+    Placed layers stand for all MoE layers, by their mean, and their slots for what a rank holds. Raises
+    UsageError where the batch cannot be split evenly or nothing is placed, and what `gpu_decode` raises.
     """
     if not problems or len(problems) != len(decisions):
         raise UsageError(f"{len(problems)} layers, {len(decisions)} placements", fix="place at least one")
@@ -81,4 +86,23 @@ def cluster_decode(
     decoding = model.attention.cross_layers or tuple(range(model.layers))
     layers = sum(layer in model.moe_layers for layer in decoding)
     experts = {name: layers * float(np.mean([cost.parts[name] for cost in costs])) for name in costs[0].parts}
-    return ClusterDecode(own, experts, batch, ranks)
+    memory = _memory(model, platform, problems, batch, context)
+    own = replace(own, memory_bytes=memory.memory_bytes, fits=memory.fits)
+    return ClusterDecode(own, experts, batch, ranks, memory)
+
+
+def _memory(
+    model: MoEModel, platform: Platform, problems: Sequence[ReplicaProblem], batch: int, context: int
+) -> GpuMemory:
+    assert platform.gpu is not None  # or gpu_decode had refused
+    room = np.mean([problem.ranks.room for problem in problems], axis=0)
+    slot_bytes = len(model.moe_layers) * model.expert_bytes
+    cached = batch * cache_bytes(model).of(context)
+    return gpu_memory(
+        gpus=len(room),
+        memory_bytes=model.other_bytes + float(room.max()) * slot_bytes + cached / len(room),
+        capacity_bytes=platform.gpu.memory_bytes,
+        everywhere_bytes=model.other_bytes,
+        split_bytes=float(room.sum()) * slot_bytes + cached,
+        units=math.gcd(batch, round(float(room.sum()))),
+    )

@@ -19,6 +19,7 @@ from ..placement.partition.layer import PartitionLayer, partition_layer
 from ..placement.partition.problem import Decision, PartitionProblem
 from ..placement.solve import solve
 from ..workload.attention import decode_attention
+from .gpu_memory import GpuMemory, decode_memory
 from .layer import FixedWork, estimate, in_mode, layer_graph
 from .timeline import list_schedule
 from .work import Routed, busiest_gpu, layer_work
@@ -120,13 +121,15 @@ class Decoded:
     """S decode steps under one policy.
 
     `step_s` [S]: TPOT of every step; `parts` by PARTS: means over steps, of which the last three add up to
-    the mean TPOT and the first three are eq. 1's, summed over MoE layers; `batch` decoding requests.
+    the mean TPOT and the first three are eq. 1's, summed over MoE layers; `batch` decoding requests. Times
+    are those of GPUs with enough memory, whether or not `memory` fits.
     """
 
     step_s: NDArray[np.float64]
     parts: dict[str, float]
     batch: int
     gpus: int
+    memory: GpuMemory
 
     @property
     def tpot_s(self) -> float:
@@ -174,7 +177,8 @@ def decode(setup: Setup, load: Load, policy: Policy, *, seed: int = 0) -> Decode
         )  # fmt: skip
         sums = {name: sums[name] + value for name, value in zip(PARTS, values, strict=True)}
     steps.flags.writeable = False
-    return Decoded(steps, {name: value / load.steps for name, value in sums.items()}, load.batch, setup.gpus)
+    parts = {name: value / load.steps for name, value in sums.items()}
+    return Decoded(steps, parts, load.batch, setup.gpus, decode_memory(setup, load.batch, load.steps))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..common.errors import BadInput, UsageError
 from ..workload.attention import decode_attention
-from .kv_cache import token_bytes
+from .kv_cache import cache_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -88,7 +88,7 @@ def gpu_decode(
     router_s = gpu.roofline_s(router * model.other_weight_bytes, 2 * batch * router, dtype)
     head = model.vocab_size * model.hidden_size
     weights = model.routed_bytes + model.other_bytes
-    memory = weights + float(tokens.sum()) * token_bytes(model)
+    memory = weights + cache_bytes(model).total(tokens)
     return GpuDecode(
         attention_s=_attention_s(model, gpu, tokens, decoding),
         experts_s=feed_forward,

@@ -1,4 +1,6 @@
-"""How many tokens of keys and values fit, and how many eviction leaves of a reasoning trace (SPIMOE 3.2.2).
+"""What requests keep, how many of their tokens fit, and what eviction leaves of them (SPIMOE 3.2.2).
+
+A request keeps keys and values of every token, those of a window, and states that do not grow.
 
 Eviction is a model of capacity: it counts tokens in the three regions of the published scheme and leaves open
 which chunk is chosen. Pinned are the prompt and the first paragraph; the ongoing paragraph is kept; of the
@@ -10,53 +12,135 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import numpy as np
 
 from ..common.errors import BadInput, ProvenInfeasible, UsageError
 from ..workload.attention import decode_attention
+from .attention import cache_shape
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from ..hardware.platform import Platform
     from ..workload.model import MoEModel
 
+MOST_TOKENS: Final = 10**12
+"""Of a request, where nothing that it keeps grows with its tokens."""
 _GIB = 2.0**30
 
 
 @dataclass(frozen=True)
+class CacheBytes:
+    """What one request keeps of its tokens, summed over all layers that decode."""
+
+    token_bytes: float
+    """Of every token, however many there are: keys and values, latents, keys of an indexer."""
+    window_bytes: float = 0.0
+    """Of every token that a sliding window still sees."""
+    window: int = 0
+    """Tokens of that window."""
+    state_bytes: float = 0.0
+    """Of the request itself: states of gated delta nets."""
+
+    def of(self, tokens: int) -> float:
+        """Return the bytes of a request of so many tokens."""
+        seen = min(tokens, self.window)
+        return self.token_bytes * tokens + self.window_bytes * seen + self.state_bytes
+
+    def total(self, contexts: ArrayLike) -> float:
+        """Return the bytes of requests of these tokens, `[B]`, together."""
+        tokens = np.asarray(contexts, dtype=np.float64)
+        seen = np.minimum(tokens, self.window)
+        grown = self.token_bytes * tokens + self.window_bytes * seen
+        return float(grown.sum()) + self.state_bytes * tokens.size
+
+    def tokens_in(self, free_bytes: float) -> int:
+        """Return the most tokens of one request in `free_bytes`, at most MOST_TOKENS; 0 where none fits."""
+        left = free_bytes - self.state_bytes
+        if left < 0.0:
+            return 0
+        full = self.of(self.window) - self.state_bytes
+        if left < full:
+            return int(left // (self.token_bytes + self.window_bytes))
+        if not self.token_bytes:
+            return MOST_TOKENS
+        return min(MOST_TOKENS, self.window + int((left - full) // self.token_bytes))
+
+
+def cache_bytes(
+    model: MoEModel, element_bytes: float | None = None, *, state_element_bytes: float = 4.0
+) -> CacheBytes:
+    """Return what a request of a model keeps.
+
+    `element_bytes` per element of a key, value or latent (None: those of an activation), and
+    `state_element_bytes` of a linear layer's state, as in `workload.attention.decode_attention`. An indexer
+    picks among latents that all stay. Not counted: what a decoder keeps of its encoder, and the last inputs
+    of a delta net's short convolution.
+    """
+    shape = model.attention
+    decoding = shape.cross_layers or tuple(range(model.layers))
+
+    def written(layers: list[int]) -> float:
+        return decode_attention(
+            model,
+            [1],
+            layers=layers,
+            cache_element_bytes=model.activation_bytes if element_bytes is None else element_bytes,
+            state_element_bytes=state_element_bytes,
+            encoder_tokens=1 if shape.cross_layers else 0,
+        ).cache_write_bytes
+
+    linear = [layer for layer in decoding if layer in shape.linear_layers]
+    sliding = [layer for layer in decoding if layer in shape.sliding_layers]
+    growing = [layer for layer in decoding if layer not in shape.linear_layers + shape.sliding_layers]
+    return CacheBytes(
+        token_bytes=written(growing),
+        window_bytes=written(sliding),
+        window=shape.sliding_window if sliding else 0,
+        state_bytes=written(linear),
+    )
+
+
+@dataclass(frozen=True)
 class KvCapacity:
-    """What is left of a machine's memory for keys and values."""
+    """What is left of a machine's memory for keys, values and states."""
 
     free_bytes: float
-    token_bytes: float
-    """Of one token in all layers."""
+    request: CacheBytes
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of all requests together; blocks come from one free list, wherever they lie."""
-        return int(self.free_bytes // self.token_bytes)
+    def tokens(self, requests: int) -> int:
+        """Return how many tokens fit of so many requests together, spread evenly over them.
+
+        Blocks come from one free list, wherever they lie.
+        """
+        each = self.tokens_each(requests)
+        step = self.request.of(each + 1) - self.request.of(each)
+        rest = self.free_bytes - requests * self.request.of(each)
+        return requests * each + (int(rest // step) if step > 0.0 and rest > 0.0 else 0)
+
+    def tokens_each(self, requests: int) -> int:
+        """Return how many tokens each of so many requests may have."""
+        return self.request.tokens_in(self.free_bytes / requests)
+
+    def fits(self, requests: int, cached: int) -> bool:
+        """Tell whether so many requests of `cached` tokens each have room."""
+        return requests * self.request.of(cached) <= self.free_bytes
 
     def require(self, batch: int, cached: int, *, where: str = "") -> None:
         """Raise BadInput, with the capacity, where `batch` requests of `cached` tokens each do not fit."""
-        if batch * cached <= self.tokens:
+        if self.fits(batch, cached):
             return
-        each = self.tokens // batch
         raise BadInput(
-            f"{batch} requests of {cached} cached tokens need {batch * cached * self.token_bytes / _GIB:.1f} "
-            f"GiB of keys and values, the KV capacity is {self.free_bytes / _GIB:.1f} GiB",
+            f"{batch} requests of {cached} cached tokens need "
+            f"{batch * self.request.of(cached) / _GIB:.1f} GiB of keys and values, "
+            f"the KV capacity is {self.free_bytes / _GIB:.1f} GiB",
             where=where,
-            allowed=f"{self.tokens} tokens in all, {each} a request at batch {batch}",
+            allowed=f"{self.tokens(batch)} tokens in all, {self.tokens_each(batch)} a request "
+            f"at batch {batch}",
             fix="shorten the context, take a smaller batch, or evict",
         )
-
-
-def token_bytes(model: MoEModel, element_bytes: float | None = None) -> float:
-    """Return the bytes that one more token of a request adds to the cache, over all layers.
-
-    Windows, states and chosen latents count as if they grew, too: a safe side for capacity.
-    """
-    each = model.activation_bytes if element_bytes is None else element_bytes
-    encoder = 1 if model.attention.cross_layers else 0
-    return decode_attention(model, [1], cache_element_bytes=each, encoder_tokens=encoder).cache_write_bytes
 
 
 def kv_capacity(model: MoEModel, memory_bytes: float, *, where: str) -> KvCapacity:
@@ -71,13 +155,18 @@ def kv_capacity(model: MoEModel, memory_bytes: float, *, where: str) -> KvCapaci
             f"{where} holds {memory_bytes / _GIB:.1f} GiB",
             fix="take a machine with more memory, or a model with smaller weights",
         )
-    return KvCapacity(memory_bytes - weights, token_bytes(model))
+    return KvCapacity(memory_bytes - weights, cache_bytes(model))
 
 
 def platform_capacity(model: MoEModel, platform: Platform) -> KvCapacity:
-    """Return the capacity of all sites together. Raises BadInput where the platform has none."""
+    """Return the capacity of all sites together.
+
+    Raises BadInput where the platform has none, or its SRAM-PIM does not cover the model's attention.
+    """
     if platform.topology is None or not platform.site_memory_bytes:
         raise BadInput(f"platform {platform.name!r} has no memory sites for keys and values")
+    if platform.sram_pim is not None:
+        cache_shape(model)  # refuses: no capacity helps a model that the machine cannot run
     return kv_capacity(model, platform.topology.sites * platform.site_memory_bytes, where=platform.name)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..common.errors import BadInput
+from ..common.errors import BadInput, UsageError
 from . import disaggregation, reduction
 from .decode_step import decode_step, ffn_bytes
 
@@ -82,6 +82,18 @@ class Provision:
         """
         return self.stages.attention_s + len(self.model.moe_layers) * self.mapping.layer_s
 
+    @property
+    def waves(self) -> int | None:
+        """Batches that must be under way at once for the smallest pools to keep their target's pace.
+
+        More dies quicken the pace, not a batch's way: the arrays of one layer take `mapping.layer_s` to
+        stream by, however many there are. None where there is no target.
+        """
+        if self.pools is None:
+            return None
+        way_s = self.pools.gpus.seconds + len(self.model.moe_layers) * self.mapping.layer_s
+        return math.ceil(way_s / self.pools.target_s)
+
 
 def provision(
     model: MoEModel,
@@ -153,6 +165,20 @@ def check_pool(model: MoEModel, platform: Platform, dies: int = 0) -> None:
     if held:
         disaggregation.check_capacity(ffn_bytes(model), node.package.die, held)
     reduction.map_layer(model, node)
+
+
+def check_union(model: MoEModel, batch: int, union: float) -> None:
+    """Raise UsageError where no step of whole tokens activates so many experts, before any is counted.
+
+    Only where a trace drops choices a step may have fewer than top-k.
+    """
+    most = min(model.experts, batch * model.top_k)
+    if not model.top_k <= union <= most:
+        raise UsageError(
+            f"a batch cannot activate {union:g} experts of a layer",
+            where="--union",
+            allowed=f"{model.top_k} to {most}: {batch} tokens choose {model.top_k} of {model.experts} each",
+        )
 
 
 def demands_of(model: MoEModel, node: Node, batch: int, order: Order, load: Load | None = None) -> Demands:

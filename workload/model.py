@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from ..common.errors import BadInput, UsageError, did_you_mean
-from ..common.files import fingerprint, read_text
+from ..common.files import fingerprint, read_text, require_file
 
 _PRESETS: Final = Path(__file__).parent / "models"
 _ALIASES: Final[Mapping[str, str]] = MappingProxyType(
@@ -245,7 +245,8 @@ def load_model(name_or_path: str | Path) -> MoEModel:
         return read_config(path)
     if path.suffix.lower() in {".yaml", ".yml"}:
         return read_model_file(path)
-    if path.is_file():
+    if path.exists():
+        require_file(path, "model file")
         raise BadInput(
             f"model file {str(path)!r} is neither YAML nor JSON",
             allowed="a .yaml model file, or a Hugging Face config.json",

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from ..common.errors import BadInput
-from ..common.spec import Spec, parse, read_mapping
+from ..common.spec import Spec, parse, read_mapping, whole, within
 from .model import Attention, MoEModel
 
 #: More layers than any model has; a longer range is a slip, and would fill the memory.
-_MOST_LAYERS = 100_000
+MOST_LAYERS = 100_000
 
 
 def expand_layers(value: Any) -> Any:
@@ -34,15 +34,18 @@ def _expand_range(text: str) -> range:
         ids = range(int(first), int(last if dash else first) + 1, int(step or 1))
     except ValueError as error:
         raise ValueError(f'{text!r} is no layer range such as "3-60" or "1-23/2"') from error
-    if not 0 < len(ids) <= _MOST_LAYERS:
+    if not 0 < len(ids) <= MOST_LAYERS:
         raise ValueError(f"{text!r} holds {'no' if not ids else 'too many'} layers")
     return ids
 
 
-Positive = Annotated[int, Field(gt=0)]
-NotNegative = Annotated[int, Field(ge=0)]
-Bytes = Annotated[float, Field(gt=0, le=8)]
-Layers = Annotated[tuple[NotNegative, ...], BeforeValidator(expand_layers)]
+# Far beyond any model; what is counted from them stays a number.
+Layer = Annotated[int, whole(0, MOST_LAYERS - 1)]
+Positive = Annotated[int, whole(1, 1_000_000)]
+NotNegative = Annotated[int, whole(0, 1_000_000)]
+Tokens = Annotated[int, whole(0, 1_000_000_000)]
+Bytes = Annotated[float, within(0.01, 8)]
+Layers = Annotated[tuple[Layer, ...], BeforeValidator(expand_layers)]
 
 
 class AttentionSpec(Spec):
@@ -58,7 +61,7 @@ class AttentionSpec(Spec):
     kv_lora_rank: NotNegative = 0
     qk_nope_head_dim: NotNegative = 0
     qk_rope_head_dim: NotNegative = 0
-    sliding_window: NotNegative = 0
+    sliding_window: Tokens = 0
     sliding_layers: Layers = ()
     linear_layers: Layers = ()
     linear_key_heads: NotNegative = 0
@@ -69,7 +72,7 @@ class AttentionSpec(Spec):
     index_layers: Layers = ()
     index_heads: NotNegative = 0
     index_head_dim: NotNegative = 0
-    index_top_k: NotNegative = 0
+    index_top_k: Tokens = 0
     cross_layers: Layers = ()
 
     @model_validator(mode="after")
@@ -96,18 +99,18 @@ class ModelSpec(Spec):
 
     name: Annotated[str, Field(min_length=1)]
     source: Annotated[str, Field(min_length=1)]
-    layers: Positive
+    layers: Annotated[int, whole(1, MOST_LAYERS)]
     moe_layers: Layers
     hidden_size: Positive
     expert_intermediate_size: Positive
-    experts: Annotated[int, Field(gt=0, le=32767)]
+    experts: Annotated[int, whole(1, 32767)]
     top_k: Positive
     shared_experts: NotNegative = 0
     shared_intermediate_size: NotNegative = 0
     expert_matrices: Literal[2, 3] = 3
     dense_intermediate_size: NotNegative = 0
     attention: AttentionSpec
-    vocab_size: Positive
+    vocab_size: Annotated[int, whole(1, 1_000_000_000)]
     tied_embeddings: bool = False
     weight_bytes: Bytes = 2.0
     other_weight_bytes: Bytes = 2.0

@@ -166,7 +166,11 @@ def split(
 def check_split(fraction: float, by: str) -> None:
     """Raise UsageError on a fraction outside (0, 1) or an unknown way to split."""
     if not 0 < fraction < 1:
-        raise UsageError(f"the held-out fraction must lie between 0 and 1, not {fraction}")
+        share = fraction / 100.0
+        raise UsageError(
+            f"the held-out fraction must lie between 0 and 1, not {fraction}",
+            fix=f"write a percentage as a share: {share:g}" if 0 < share < 1 else "for example 0.5",
+        )
     if by not in ("request", "time"):
         raise UsageError(f"cannot split by {by!r}", allowed="request, time")
 

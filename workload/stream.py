@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import BadInput, UsageError
+from .readers.kinds import require_trace
 from .trace import RoutingTrace, with_file
 from .trace_file import GroupReader, TraceFile, open_file
 
@@ -297,9 +298,12 @@ def open_trace(path: str | Path | Sequence[str | Path]) -> TraceStream:
     `path` is a file, a folder whose `*.parquet` files are taken in the order of their names, or a sequence
     of files in their order. Files must be of one model and have the same layers, experts, top-k and columns.
 
-    Raises BadInput where there is no file, one is no trace, or they do not belong together.
+    Raises BadInput where there is no file, one is no trace (it says what to do with other kinds of files), or
+    they do not belong together.
     """
     paths = _paths(path)
+    for each in paths:
+        require_trace(each)
     files = tuple(open_file(each) for each in paths)
     for file in files[1:]:
         _check_same(files[0], file)

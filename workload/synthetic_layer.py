@@ -90,14 +90,17 @@ class LayerStream:
     def draw(self, rows: slice) -> NDArray[np.int16]:
         """Choices [T, K] of the next block."""
         step, request = self._clock.times(rows)
+        first, last = int(request.min()), int(request.max())
         self._advance_drift(int(step[0]), int(step[-1]))
-        self._advance_taste(int(request.min()), int(request.max()))
+        self._advance_taste(first, last)
+        # Of a wide wave a block sees a few requests only.
+        taste = self._taste[first - self._first_request : last + 1 - self._first_request]
         with np.errstate(over="ignore"):
             by_step = np.exp(
                 self._popularity + np.float32(self._routing.drift) * self._walk, dtype=np.float32
             )
-            by_request = np.exp(self._routing.persistence * self._taste)
-        step, request = step - self._first_step, request - self._first_request
+            by_request = np.exp(self._routing.persistence * taste)
+        step, request = step - self._first_step, request - first
         if self._routing.sampler == "draws":
             return self._drawn(by_step, step, by_request, request, rows.start)
         return self._raced(by_step, step, by_request, request)

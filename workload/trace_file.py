@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import BadInput
+from ..common.files import require_file
 from .trace_format import TraceHeader, check_schema, layer_columns, read_header
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ def open_file(path: Path) -> TraceFile:
     """
     import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise BadInput(f"trace {str(path)!r} does not exist", fix="check the path")
+    require_file(path, "trace")
     with whole_file(path), pq.ParquetFile(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
     header = read_header(schema.metadata or {}, path)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from ..report.scales import percent, plain
 from ..report.sheet import Column, Section, Table, render_sheet
 from ..report.svg import figure, lines, tag, text
-from .statistics import OURS, PROFILE_AT, behind, profiles, rows, standings
+from .statistics import OURS, PROFILE_AT, behind, profiles, rows, shown, standings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,14 +78,14 @@ def _standing_table(standing: Sequence[Standing]) -> Table:
 
 def _instance_table(ranked: Sequence[Row]) -> Table:
     head = (
-        Column("instance"), Column("solver", words=True), Column("seeds"), Column("total µs"),
-        Column("held-out µs"), Column("over first"), Column("over best known"), Column("gap"), Column("s"),
+        Column("instance"), Column("solver", words=True), Column("seeds"), Column("total"),
+        Column("held-out"), Column("over first"), Column("over best known"), Column("gap"), Column("s"),
     )  # fmt: skip
 
     def cells(row: Row) -> tuple[str, ...]:
         return (
-            row.instance, row.solver, str(row.seeds), f"{row.total_s * 1e6:,.2f}",
-            "-" if row.held_out_s is None else f"{row.held_out_s * 1e6:,.2f}",
+            row.instance, row.solver, str(row.seeds), shown(row.instance, row.total_s, mu=True),
+            "-" if row.held_out_s is None else shown(row.instance, row.held_out_s, mu=True),
             f"{row.over_first:.2%}", f"{row.over_best:.2%}", f"{row.gap:.2%}", f"{row.elapsed_s:.3f}",
         )  # fmt: skip
 

@@ -60,7 +60,7 @@ def run(
     interrupt: threading.Event,
     on_cell: Callable[[Finished], None],
 ) -> list[Finished]:
-    """Run what is missing in the store, and return all cells that are there, in their order.
+    """Run what is missing or damaged in the store, and return all cells that are there, in their order.
 
     `on_cell` is called for each that ended now. When `interrupt` is set, running cells are stopped and not
     kept; a later run begins with them.
@@ -83,8 +83,7 @@ def run(
     finally:
         for process in running:
             process.kill()
-    missing = set(store.absent(cells))
-    return [store.read(cell) for cell in cells if cell not in missing]
+    return store.finished(cells)
 
 
 def _keep(store: Store, cell: Cell, outcome: Outcome, on_cell: Callable[[Finished], None]) -> None:

@@ -119,6 +119,13 @@ def profiles(cells: Sequence[Finished]) -> dict[str, dict[str, list[float]]]:
     return found
 
 
+def shown(instance: str, score: float, *, mu: bool = False) -> str:
+    """Write a score of an instance with its unit: microseconds, or tokens of replicas without a model."""
+    if instance.startswith("replicas/"):
+        return f"{score:,.0f} tokens"
+    return f"{score * 1e6:,.2f} {'µs' if mu else 'us'}"
+
+
 def behind(ranked: Sequence[Row], solver: str = OURS) -> list[str]:
     """Say on which instances `solver` is neither first nor tied on the score, and by how much."""
     return [

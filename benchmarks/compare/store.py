@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ...common.errors import BadInput
 from ...common.files import atomic_path
-from .cell import Cell, Finished, Outcome
+from .cell import Cell, Finished, Outcome, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +27,8 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.damaged: list[Cell] = []
+        """Cells whose files `missing` found damaged; they run again."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -35,16 +37,39 @@ class Store:
             ) from error
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Return the cells that are not here, or that failed before, in their order."""
-        return [
-            cell
-            for cell in cells
-            if not self._path(cell).is_file() or self.read(cell).outcome.status in _TRANSIENT
-        ]
+        """Return the cells that are not here, or that failed before or are damaged, in their order.
 
-    def absent(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Return the cells that are not here at all, in their order."""
-        return [cell for cell in cells if not self._path(cell).is_file()]
+        Afterwards `damaged` says which of them are. Raises BadInput where something that is no file stands
+        in a cell's place.
+        """
+        self.damaged = []
+        waiting = []
+        for cell in cells:
+            kept = self._kept(cell)
+            if kept is None and self._path(cell).exists():
+                self.damaged.append(cell)
+            if kept is None or kept.outcome.status in _TRANSIENT:
+                waiting.append(cell)
+        return waiting
+
+    def finished(self, cells: Iterable[Cell]) -> list[Finished]:
+        """Return those of the cells that are here whole, in their order."""
+        return [kept for kept in map(self._kept, cells) if kept is not None]
+
+    def _kept(self, cell: Cell) -> Finished | None:
+        """Return a cell; None where it is not here, or damaged."""
+        path = self._path(cell)
+        if not path.exists():
+            return None
+        if not path.is_file():
+            raise BadInput(
+                f"{str(path)!r} is no regular file, and a finished cell is to be kept there",
+                fix="remove it or move it away, then run the same command again",
+            )
+        try:
+            return self.read(cell)
+        except BadInput:
+            return None
 
     def write(self, finished: Finished) -> None:
         """Keep a finished cell, atomically."""
@@ -68,17 +93,21 @@ class Store:
         path = self._path(cell)
         try:
             (row,) = pq.read_table(path, schema=_schema()).to_pylist()
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise BadInput(
-                f"{str(path)!r} is no finished cell", fix="delete it: the cell will run again"
-            ) from error
-        row["anytime"] = tuple((int(i), s, best) for i, s, best in json.loads(row["anytime"]))
+            row["anytime"] = tuple((int(i), s, best) for i, s, best in json.loads(row["anytime"]))
+        except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+            raise _damaged(path) from error
         version = row.pop("version")
         mine = {name: row.pop(name) for name in asdict(cell)}
-        return Finished(Cell(**mine), Outcome(**row), version)
+        if Cell(**mine) != cell or row["status"] not in get_args(Status):
+            raise _damaged(path)
+        return Finished(cell, Outcome(**row), version)
 
     def _path(self, cell: Cell) -> Path:
         return self.folder / f"{cell.key}.parquet"
+
+
+def _damaged(path: Path) -> BadInput:
+    return BadInput(f"{str(path)!r} is no finished cell", fix="delete it: the cell will run again")
 
 
 def _schema() -> Any:

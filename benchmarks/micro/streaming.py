@@ -1,18 +1,21 @@
 """Streamed traces: seconds, memory and bytes of counting, statistics, one layer, replay and splits.
 
-`python -m moeplan.benchmarks.micro.streaming FOLDER [TOKENS]` writes a trace of 58 layers and top-8 of 256
-experts into FOLDER (10 million tokens take 4.4 GB), measures, and deletes it. The trace is made of drawn row
-groups whose experts change their names from group to group: as incompressible as a drawn trace, and written
-in the time that the disk takes.
+`python -m moeplan.benchmarks.micro.streaming [FOLDER] [TOKENS]` writes a trace of 58 layers and top-8 of 256
+experts into FOLDER (default: a temporary one; 10 million tokens take 4.4 GB), measures, and deletes it. The
+trace is made of drawn row groups whose experts change their names from group to group: as incompressible as a
+drawn trace, and written in the time that the disk takes.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import resource
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -34,7 +37,9 @@ _SIDE_BY_SIDE: Final = 512
 _LENGTH: Final = 256
 _WINDOWS: Final = 64
 _BATCH, _STEPS = 128, 128
-_TOKENS, _FEW_TOKENS = 10_000_000, 131_072
+_FEW_TOKENS = 131_072
+#: What a token takes on disk at most: a byte for each of 8 choices in 58 layers; the rest hardly counts.
+_DISK_BYTES: Final = 8 * 58
 
 
 @dataclass(frozen=True)
@@ -149,12 +154,46 @@ def rows(folder: Path | None = None, tokens: int = _FEW_TOKENS) -> Iterator[tupl
         yield measured.cells(tokens)
 
 
-def main() -> None:
-    """Print the figures of one run."""
-    folder = Path(sys.argv[1])
-    tokens = int(float(sys.argv[2])) if len(sys.argv) > 2 else _TOKENS
-    for what, figure, where in rows(folder, tokens):
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the figures of one run. Raises SystemExit where arguments are wrong, or the disk too full."""
+    parser = argparse.ArgumentParser(
+        prog="python -m moeplan.benchmarks.micro.streaming",
+        description="Write a trace, count and replay it as a stream, delete it: seconds, memory, bytes.",
+    )
+    parser.add_argument(
+        "folder", nargs="?", type=Path, help="where to write it (default: a temporary folder)"
+    )
+    parser.add_argument(
+        "tokens",
+        nargs="?",
+        type=_tokens,
+        default=_FEW_TOKENS,
+        help=f"of the trace, {_DISK_BYTES} bytes each on disk: 1e7 take {1e7 * _DISK_BYTES / 1e9:.1f} GB "
+        f"(default: {_FEW_TOKENS:,}, {_FEW_TOKENS * _DISK_BYTES / 1e6:.0f} MB)",
+    )
+    asked = parser.parse_args(arguments)
+    folder = Path(tempfile.gettempdir()) if asked.folder is None else asked.folder
+    if not folder.is_dir():
+        parser.error(f"there is no folder {str(folder)!r}")
+    needed, free = asked.tokens * _DISK_BYTES, shutil.disk_usage(folder).free
+    if needed > free:
+        parser.error(
+            f"{asked.tokens:,} tokens take {needed / 1e9:.1f} GB in {folder}, {free / 1e9:.1f} are free"
+        )
+    print(f"writing {asked.tokens:,} tokens, {needed / 1e9:.2f} GB in {folder}, until the end", flush=True)
+    for what, figure, where in rows(asked.folder, asked.tokens):
         print(f"{what:45} {figure}  ({where})", flush=True)
+
+
+def _tokens(text: str) -> int:
+    """Read "131072" or "1e7". Raises ArgumentTypeError on what is no number of tokens."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1.0 <= value < 1e12:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 131072 or 1e7")
+    return int(value)
 
 
 if __name__ == "__main__":

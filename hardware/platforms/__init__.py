@@ -7,36 +7,52 @@ without their unit ("t_rcd: 19.4 ns" is `Pim.t_rcd_s`), because a file writes th
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator
 
 from ...common.errors import UsageError
-from ...common.spec import Spec
+from ...common.spec import Spec, whole, within
 from .. import units
 from ..nearmem import Core, Die, Node, Package, Pool, Unit
-from ..topology import Topology, fully_connected, gpu_cluster, mesh, ring, star, torus
+from ..pim import MAX_BANKS
+from ..topology import MAX_SITES, Topology, fully_connected, gpu_cluster, mesh, ring, star, torus
 
 
-def _quantity(dimension: units.Dimension) -> BeforeValidator:
+def _quantity(dimension: units.Dimension, low: float, high: float, unit: str, *, zero: bool = False) -> Any:
+    """Return the check of a text such as "1.2 us": `low` to `high` in SI, or `zero` where that is allowed."""
+
     def convert(value: object) -> float:
         try:
-            return units.parse(value, dimension)
+            given = units.parse(value, dimension)
         except UsageError as error:
             raise ValueError(f"{error.what}; write it {error.allowed}") from None
+        if not (low <= given <= high or (zero and given == 0.0)):
+            allowed = f"{'0, or ' if zero else ''}{low:g} {unit} to {high:g} {unit}"
+            raise ValueError(f"must be {dimension.name} of {allowed}")
+        return given
 
     return BeforeValidator(convert)
 
 
-Seconds = Annotated[float, _quantity(units.TIME)]
-Bytes = Annotated[float, _quantity(units.BYTES)]
-WholeBytes = Annotated[int, _quantity(units.BYTES), Field(gt=0)]
-BytesPerS = Annotated[float, _quantity(units.BYTES_PER_S), Field(gt=0)]
-FlopPerS = Annotated[float, _quantity(units.FLOP_PER_S), Field(gt=0)]
-Hertz = Annotated[float, _quantity(units.HERTZ), Field(gt=0)]
-Efficiency = Annotated[float, Field(gt=0, le=1)]
+# Ranges are far wider than any machine, and narrow enough that sums and products stay numbers.
+Count = Annotated[int, whole(1, 1_000_000)]
+Sites = Annotated[int, whole(1, MAX_SITES)]
+Banks = Annotated[int, whole(1, MAX_BANKS)]
+Side = Annotated[int, whole(1, math.isqrt(MAX_SITES))]
+UnitsAlong = Annotated[int, whole(1, 1_000)]
+Columns = Annotated[int, whole(1, 1_000_000_000)]
+Seconds = Annotated[float, _quantity(units.TIME, 1e-15, 1e3, "s", zero=True)]
+Interval = Annotated[float, _quantity(units.TIME, 1e-15, 1e3, "s")]
+Bytes = Annotated[float, _quantity(units.BYTES, 1.0, 1e18, "B", zero=True)]
+WholeBytes = Annotated[int, _quantity(units.BYTES, 1.0, 1e9, "B")]
+BytesPerS = Annotated[float, _quantity(units.BYTES_PER_S, 1.0, 1e18, "B/s")]
+FlopPerS = Annotated[float, _quantity(units.FLOP_PER_S, 1.0, 1e21, "FLOP/s")]
+Hertz = Annotated[float, _quantity(units.HERTZ, 1.0, 1e15, "Hz")]
+Efficiency = Annotated[float, within(1e-6, 1)]
 
 
 class TopologySpec(Spec, ABC):
@@ -52,8 +68,8 @@ class TopologySpec(Spec, ABC):
 class GridSpec(TopologySpec):
     """Topologies mesh and torus: sites in rows and columns."""
 
-    rows: PositiveInt
-    cols: PositiveInt
+    rows: Sites
+    cols: Sites
     link_bandwidth: BytesPerS
     hop_latency: Seconds
     duplex: str = "full"
@@ -74,7 +90,7 @@ class GridSpec(TopologySpec):
 class FlatSpec(TopologySpec):
     """Topologies ring, fully_connected and star (around a switch): sites in no grid."""
 
-    sites: PositiveInt
+    sites: Sites
     link_bandwidth: BytesPerS
     hop_latency: Seconds
     duplex: str = "full"
@@ -96,8 +112,8 @@ class FlatSpec(TopologySpec):
 class ClusterSpec(TopologySpec):
     """Topology gpu_cluster: servers of GPUs behind NVLink switches, joined by a network."""
 
-    nodes: PositiveInt
-    gpus_per_node: PositiveInt
+    nodes: Sites
+    gpus_per_node: Sites
     nvlink_bandwidth: BytesPerS
     nvlink_latency: Seconds
     network_bandwidth: BytesPerS | None = None
@@ -128,7 +144,7 @@ class SiteSpec(Spec):
     """What one site of the topology holds."""
 
     memory: Bytes
-    pseudo_channels: PositiveInt
+    pseudo_channels: Count
     """Lock-step groups; each is a Pim."""
 
 
@@ -136,7 +152,7 @@ class RefreshSpec(Spec):
     """Fields of refresh.Refresh."""
 
     rule: str
-    interval: Seconds
+    interval: Interval
     cycle: Seconds
     guard: Seconds | None = None
 
@@ -144,12 +160,12 @@ class RefreshSpec(Spec):
 class PimSpec(Spec):
     """Fields of pim.Pim; what is left out takes the default there."""
 
-    ranks: PositiveInt
-    bank_groups: PositiveInt
-    banks_per_bank_group: PositiveInt
+    ranks: Banks
+    bank_groups: Banks
+    banks_per_bank_group: Banks
     row: WholeBytes
     column: WholeBytes
-    pu_lanes: PositiveInt
+    pu_lanes: Count
     pu_clock: Hertz
     mac_power: Seconds | None = None
     t_ccd: Seconds
@@ -160,7 +176,7 @@ class PimSpec(Spec):
     t_faw: Seconds | None = None
     command: Seconds | None = None
     activation: str | None = None
-    faw_banks: PositiveInt | None = None
+    faw_banks: Banks | None = None
     precharge: str | None = None
     row_policy: str | None = None
     layout: str | None = None
@@ -169,8 +185,8 @@ class PimSpec(Spec):
     input_from_bank: bool | None = None
     input_turn: Seconds | None = None
     activate_under_input: bool | None = None
-    accumulators: PositiveInt | None = None
-    outputs_per_read: PositiveInt | None = None
+    accumulators: Count | None = None
+    outputs_per_read: Count | None = None
     pu_result: WholeBytes | None = None
     read_width: WholeBytes
     result_read: Seconds
@@ -184,12 +200,12 @@ class PimSpec(Spec):
 class SramPimSpec(Spec):
     """Fields of sram_pim.SramPim."""
 
-    macro_groups: PositiveInt
-    group_pus: PositiveInt
+    macro_groups: Count
+    group_pus: Count
     pu_peak: FlopPerS
     clock: Hertz
-    vector_lanes: PositiveInt
-    reduce_lanes: PositiveInt
+    vector_lanes: Count
+    reduce_lanes: Count
     port: BytesPerS
 
 
@@ -208,17 +224,17 @@ class GpuSpec(Spec):
 class UnitSpec(Spec):
     """Fields of nearmem.Unit: how deep the array is, and one column of it."""
 
-    columns: PositiveInt
+    columns: Columns
     column: WholeBytes
-    column_time: Seconds
-    tile_tokens: PositiveInt
+    column_time: Interval
+    tile_tokens: Count
     peak: FlopPerS
 
 
 class CoreSpec(Spec):
     """Fields of nearmem.Core: side x side units."""
 
-    side: PositiveInt
+    side: Side
     link: BytesPerS
     multicast: BytesPerS
 
@@ -226,8 +242,8 @@ class CoreSpec(Spec):
 class DieSpec(Spec):
     """Fields of nearmem.Die: rows x cols units."""
 
-    rows: PositiveInt
-    cols: PositiveInt
+    rows: UnitsAlong
+    cols: UnitsAlong
     link: BytesPerS
     hop_latency: Seconds
 
@@ -235,22 +251,22 @@ class DieSpec(Spec):
 class PackageSpec(Spec):
     """Fields of nearmem.Package."""
 
-    dies: PositiveInt
+    dies: Count
     die_link: BytesPerS
 
 
 class NodeSpec(Spec):
     """Fields of nearmem.Node."""
 
-    packages: PositiveInt
+    packages: Count
     die_link: BytesPerS
 
 
 class PoolSpec(Spec):
     """How many dies there are for experts, and how many GPUs for attention; left out: as many as needed."""
 
-    dies: PositiveInt | None = None
-    gpus: Annotated[float, Field(gt=0)] | None = None
+    dies: Count | None = None
+    gpus: Annotated[float, within(1e-3, 1_000_000)] | None = None
 
 
 class NearMemorySpec(Spec):

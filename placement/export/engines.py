@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ...common.errors import BadInput, Contradiction, UsageError, did_you_mean
-from ...common.files import atomic_path, fingerprint, write_text
+from ...common.files import atomic_path, write_text
 from . import eplb, sglang, tensorrt_llm, vllm, vllm_ascend
 from .engine import Engine, Launch
 from .layout import Deployment, Layout, deployment_of, rows_of
 from .rules import Verdict
+from .sidecar import FORMAT, file_fingerprint, sidecar_path
 
 if TYPE_CHECKING:
     from ...workload.counts import CountLoad
     from ...workload.model import MoEModel
 
-FORMAT: Final = "moeplan.export"
 VERSION: Final = 1
 ENGINES: Final[Mapping[str, Engine]] = MappingProxyType(
     {
@@ -37,11 +37,6 @@ def find_engine(name: str) -> Engine:
     if name not in ENGINES:
         raise UsageError(f"there is no engine {name!r}", where="--engine", fix=did_you_mean(name, ENGINES))
     return ENGINES[name]
-
-
-def sidecar_path(path: str | Path) -> Path:
-    """Return where the metadata of an exported file stands, which the engines must not see."""
-    return Path(f"{path}.moeplan.json")
 
 
 def export_layout(
@@ -144,7 +139,7 @@ def _write_sidecar(
         "version": VERSION,
         "engine": engine,
         "file": path.name,
-        "file_fingerprint": fingerprint(path.read_bytes().hex()),
+        "file_fingerprint": file_fingerprint(path),
         "source": source,
         "model": deployment.model or None,
         "layers": deployment.layers,

@@ -61,7 +61,7 @@ def check(values: Any, deployment: Deployment) -> Verdict:
         "EPLB",
     )
     found = [Finding(KEYS, True, ", ".join(_KEYS)), axis, *verdict.findings]
-    if all(one.ok for one in verdict.findings):
+    if all(one.ok is not False for one in verdict.findings):
         found.append(_inverse(table, values["log2phy"], values["logcnt"], deployment.experts))
     return Verdict(tuple(found), verdict.physical_to_logical)
 

@@ -149,7 +149,7 @@ def _missing_faults(table: NDArray[np.int64], names: list[str], deployment: Depl
 def _duplicates(
     table: NDArray[np.int64], names: list[str], deployment: Deployment, rule: Duplicates, engine: str
 ) -> Finding:
-    """Find slots that repeat an expert of their own rank."""
+    """Find slots that repeat an expert of their own rank: a fault, or a warning where it is tolerated."""
     rows, slots = table.shape
     by_rank = np.sort(table.reshape(rows, deployment.ranks, slots // deployment.ranks), axis=2)
     again = np.argwhere(by_rank[:, :, 1:] == by_rank[:, :, :-1])
@@ -160,7 +160,7 @@ def _duplicates(
     more = f" (and {len(again) - 1} more slots)" if len(again) > 1 else ""
     if rule == "forbidden":
         return Finding("duplicates", False, f"{first}{more}; {engine} would use only the last of them")
-    return Finding("duplicates", True, f"{first}{more}; {engine} accepts it, but the slot balances nothing")
+    return Finding("duplicates", None, f"{first}{more}; {engine} accepts it, but the slot balances nothing")
 
 
 def _kind(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ...common.errors import BadInput, UsageError
+from ...common.errors import BadInput, UsageError, shown
 from .costs import GpuCosts, attention_on_pim_s, expert_on_pim, gpu_costs, homes
-from .problem import PartitionProblem, as_numbers, check_seconds, check_tokens
+from .problem import PartitionProblem, as_numbers, check_batch, check_seconds, check_tokens
 from .table import CostTable
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class PartitionLayer:
         """
         counts = check_tokens(tokens, len(self.home)).copy()
         passing = counts.sum() / self.model.top_k if batch is None else batch
-        coefficients = self.gpu.coefficients(check_seconds("batch", passing))
+        coefficients = self.gpu.coefficients(check_batch(passing))
         for array in (counts, coefficients):
             array.flags.writeable = False
         return PartitionProblem(
@@ -104,11 +105,23 @@ def partition_layer(
     layer = model.moe_layers[0] if layer is None else layer
     if layer not in model.moe_layers:
         raise BadInput(f"{model.name} has no MoE layer {layer}", allowed=f"one of {model.moe_layers}")
-    count = model.experts if experts is None else experts
+    count = model.experts if experts is None else _count(experts, model)
     gpu, pim_model = gpu_costs(model, platform, layer), expert_on_pim(model, platform, layout)
     places = homes(platform, layout)
     fixed = _homes(home, count, places, layout)
     return PartitionLayer(model, platform, layer, layout, gpu, fixed, places, pim_model)
+
+
+def _count(experts: int, model: MoEModel) -> int:
+    """Return a number of the model's experts, checked."""
+    whole = hasattr(experts, "__index__") and not isinstance(experts, bool)
+    if not whole or not 0 <= experts <= model.experts:
+        raise UsageError(
+            f"{shown(experts)} is no number of experts of {model.name}",
+            where="experts",
+            allowed=f"whole numbers from 0 to {model.experts}",
+        )
+    return operator.index(experts)
 
 
 def _homes(home: ArrayLike | None, experts: int, places: int, layout: str) -> NDArray[np.int64]:

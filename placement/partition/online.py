@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...common.errors import BadInput
 from ...common.jit import kernel
 from .ours import FAST_NODES
-from .problem import check_seconds, check_tokens
+from .problem import MOST_TOKENS, check_batch, check_seconds, check_tokens
 from .workspace import Workspace
 
 if TYPE_CHECKING:
@@ -69,9 +69,10 @@ class OnlinePartition:
         counts = tokens if _ready(tokens, self._experts) else check_tokens(tokens, self._experts)
         check_seconds("attention_s", attention_s)
         check_seconds("comm_s", comm_s)
-        passing = -1.0 if batch is None else check_seconds("batch", batch)
+        passing = -1.0 if batch is None else check_batch(batch)
         workspace, coefficients = self._room()
-        coefficients_of(self._fixed, self._per_token, counts, passing, self._top_k, coefficients)
+        if not coefficients_of(self._fixed, self._per_token, counts, passing, self._top_k, coefficients):
+            check_tokens(counts, self._experts)
         on_gpu = np.empty(self._experts, dtype=np.bool_)
         total_s, bound_s, looked = workspace.split(
             counts, self.table.snapshot.seconds, coefficients, attention_s, comm_s, self._effort, on_gpu
@@ -99,7 +100,7 @@ class OnlinePartition:
 
 
 def _ready(tokens: ArrayLike, experts: int) -> TypeGuard[NDArray[np.int64]]:
-    """Tell whether kernels can read the counts as they are; they look for negative ones themselves."""
+    """Tell whether kernels can read the counts as they are; they look for impossible ones themselves."""
     return (
         isinstance(tokens, np.ndarray)
         and tokens.dtype == np.int64
@@ -116,9 +117,18 @@ def coefficients_of(
     batch: float,
     top_k: int,
     out: NDArray[np.float64],
-) -> None:
-    """Write T_gpu's coefficients for a batch; below 0 it is the routed tokens over top-k."""
+) -> bool:
+    """Write T_gpu's coefficients for a batch; below 0 it is the routed tokens over top-k.
+
+    False, and nothing is written: a count cannot be.
+    """
+    routed = 0
+    for count in tokens:
+        if not 0 <= count <= MOST_TOKENS:
+            return False
+        routed += count
     if batch < 0.0:
-        batch = tokens.sum() / top_k
+        batch = routed / top_k
     for i in range(len(out)):
         out[i] = fixed[i] + batch * per_token[i]
+    return True

@@ -8,13 +8,14 @@ home (layout `ep`, PIMoE). T_comm does not depend on the partition.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...common.errors import BadInput
+from ...common.errors import BadInput, shown
 from ...common.files import fingerprint
 from ..problem import Bound, Cost
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..control import Control
+
+#: Largest token count: 2^20 experts of so many still add up to an int64.
+MOST_TOKENS = np.iinfo(np.int64).max >> 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,17 +186,25 @@ def check_tokens(tokens: object, experts: int) -> NDArray[np.int64]:
     if counts.size and counts.min() < 0:
         expert = int(counts.argmin())
         raise BadInput(f"a token count is negative: {counts[expert]}", where=f"expert {expert}")
-    if counts.size and counts.max() > np.iinfo(np.int64).max // 2**20:
+    if counts.size and counts.max() > MOST_TOKENS:
         raise BadInput(f"a token count of {counts.max()} is too large to add up")
     return np.ascontiguousarray(counts, dtype=np.int64)
 
 
 def check_seconds(name: str, seconds: float) -> float:
     """Return a time. Raises BadInput where it is negative, infinite or NaN, or no number."""
+    return _check_finite(name, seconds, "time of at least 0 s")
+
+
+def check_batch(batch: float) -> float:
+    """Return a number of tokens. Raises BadInput where it is negative, infinite or NaN, or no number."""
+    return _check_finite("batch", batch, "number of tokens of at least 0")
+
+
+def _check_finite(name: str, value: float, kind: str) -> float:
     try:
-        good = 0.0 <= seconds < float("inf")
-    except (TypeError, ValueError):
-        good = False
-    if not good:
-        raise BadInput(f"{name} must be a finite time of at least 0 s, not {seconds!r}")
-    return float(seconds)
+        if not isinstance(value, bool) and 0.0 <= value < math.inf:
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise BadInput(f"{name} must be a finite {kind}, not {shown(value)}")

@@ -35,7 +35,7 @@ def annealing(control: Control[Decision]) -> Claim:
         joint_search(control)
     if control.best is None:
         return Claim(control.should_stop() or Stop.CONVERGED)
-    rules, load, rates = _rules(problem), problem.load(problem.tokens), problem.planned_rates
+    rules, load, rates = _rules(problem), problem.load(problem.planned), problem.planned_rates
     rng, nothing = seeded(control.seed), np.empty(0)
     best_slots = control.best.expert_of.copy()
     walk = new_walk(rates, load, rules, best_slots)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,8 @@ def lower_bound(problem: ReplicaProblem) -> Bound:
     Mean over steps of each step's own bound: average load, and the largest replica that no choice of counts
     avoids. And the bound of the mean step: what is proportional to a rank's tokens has a mean of maxima of at
     least the maximum of means, to which cardinality and the node level belong: groups are on some node, so
-    the bound is the smallest over all pairings of the largest over nodes. The standard deviation is at
-    least 0.
+    the bound is the smallest over all pairings of the largest over nodes. Drift adds to both what it adds to
+    a rank of equal experts. The standard deviation is at least 0.
     """
     steps_s = float(np.mean(_step_bounds(problem)))
     mean_s, by = _mean_bound(problem)
@@ -42,19 +43,31 @@ def _step_bounds(problem: ReplicaProblem) -> NDArray[np.float64]:
 
     rates, ranks = problem.rates, problem.ranks
     speed = np.array(ranks.speed)
-    tokens = problem.tokens.sum(axis=1)
+    tokens = problem.planned.sum(axis=1)
     spare = ranks.slots - problem.experts
     most = problem.most * (ranks.ranks // problem.nodes)
     total = tokens.sum(axis=1)
     active = np.minimum(1.0, tokens).sum(axis=1)
+    raised = total * _raised(problem)
     average = np.maximum(
-        active * rates.expert_s + total * rates.token_memory_s, total * rates.token_compute_s
+        active * rates.expert_s + raised * rates.token_memory_s, raised * rates.token_compute_s
     ) / speed.sum()  # fmt: skip
-    split = SPLITS[problem.settings.split]
-    largest = np.array([largest_replica_s(rates, split, step, spare, most) for step in tokens]) / speed.max()
+    split, more = SPLITS[problem.settings.split], 1.0 + problem.spread
+    alone = rates._replace(
+        token_memory_s=rates.token_memory_s * more, token_compute_s=rates.token_compute_s * more
+    )
+    largest = np.array([largest_replica_s(alone, split, step, spare, most) for step in tokens]) / speed.max()
     constant = np.where(total > 0.0, rates.kernel_s, 0.0)
     bounds: NDArray[np.float64] = constant + np.maximum(average, largest) + _flow_bounds(problem, total)
     return bounds
+
+
+def _raised(problem: ReplicaProblem) -> float:
+    """Factor by which drift raises a rank's tokens at least: they are of at most as many experts as slots.
+
+    The root of the sum of n squares is at least their sum over the root of n.
+    """
+    return 1.0 + problem.spread / math.sqrt(max(problem.ranks.room))
 
 
 def _flow_bounds(problem: ReplicaProblem, total: NDArray[np.float64]) -> NDArray[np.float64] | float:
@@ -85,7 +98,7 @@ def _mean_bound(problem: ReplicaProblem) -> tuple[float, str]:
     """Bound of the mean step in seconds, and by what."""
     rates, ranks = problem.rates, problem.ranks
     tokens, by = _mean_tokens(problem)
-    totals = problem.tokens.sum(axis=(1, 2))
+    totals = problem.planned.sum(axis=(1, 2))
     flows_s = float(np.mean(_flow_bounds(problem, totals)))
     if flows_s > 0.0 and set(ranks.speed) == {1.0}:
         # Links carry at least what the fullest rank gets instead of the average one.
@@ -93,7 +106,8 @@ def _mean_bound(problem: ReplicaProblem) -> tuple[float, str]:
         more = max(0.0, tokens - float(totals.mean()) / ranks.ranks)
         flows_s += 2.0 * more * max(shares) / ranks.ranks
     kernel_s = rates.kernel_s * float(np.mean(totals > 0.0))
-    return kernel_s + tokens * max(rates.token_memory_s, rates.token_compute_s) + flows_s, by
+    token_s = max(rates.token_memory_s, rates.token_compute_s)
+    return kernel_s + tokens * _raised(problem) * token_s + flows_s, by
 
 
 def _mean_tokens(problem: ReplicaProblem) -> tuple[float, str]:

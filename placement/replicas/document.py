@@ -47,6 +47,13 @@ class ReplicaLayer(LayerEntry):
     moved_slots: int = Field(ge=0, description="slots that differ from the current placement")
     duplicates: int = Field(ge=0, description="slots that repeat an expert of their rank")
     rank_tokens: tuple[float, ...] = Field(description="[G] mean tokens of every rank in a profiled step")
+    kept: float | None = Field(
+        default=None,
+        description="part of the recorded distance of steps from their mean that was planned for",
+    )
+    drift: float | None = Field(
+        default=None, description="independent drift of log loads that was planned for, given or estimated"
+    )
     baselines: Mapping[str, ReplicaBaseline]
 
 
@@ -225,6 +232,8 @@ def _layer(plan: LayerPlan) -> ReplicaLayer:
         moved_slots=problem.moved(decision),
         duplicates=problem.duplicates(decision),
         rank_tokens=tuple(problem.rank_tokens(decision).mean(axis=0).tolist()),
+        kept=problem.variation.kept,
+        drift=problem.variation.drift,
         baselines={name: _baseline(problem, result) for name, result in plan.baselines.items()},
     )
 

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
     from .document import ReplicaPlan
 
+#: What is said where ranks can carry the same load, so that only traffic that varies keeps them from it.
+EVEN = "nothing: ranks can carry equal loads"
 #: Distance of the bound from the average load below which nothing but the average limits a layer.
 _EVEN = 1.001
 
 
 @dataclass(frozen=True)
 class LayerLimit:
-    """What limits one layer, on its counts summed over the profile."""
+    """What limits one layer, on its counts summed over the profile.
+
+    Their balance is another than that of single steps, whose mean is the plan's `balancedness`.
+    """
 
     layer: int
     ceiling: float
@@ -179,7 +184,7 @@ def _limit(plan: ReplicaPlan, row: int) -> LayerLimit:
     if moves is not None and problem.moved(decision) >= moves and reached * _EVEN < average / bound:
         limit = f"the {moves} slots that may move"
     elif bound <= average * _EVEN:
-        limit = "nothing but the average load"
+        limit = EVEN
     elif largest >= bound / _EVEN:
         limit = f"the largest replica: expert {hottest} has too few; more slots would help"
     elif problem.nodes > 1:

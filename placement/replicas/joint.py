@@ -11,6 +11,7 @@ from ..control import Claim, Control
 from ..result import Stop
 from ..search.random import seeded
 from .layout import aligned
+from .nearest import fill_nearest
 from .pools import Part, best_pairings, parts_of
 from .problem import Decision, ReplicaProblem, problem_of
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Relative distance to the bound at which a pool is good enough, and pairs of replicas that its search may
 #: look at: some milliseconds.
-_TOLERANCE, _EFFORT = 3e-4, 600_000
+TOLERANCE, _EFFORT = 3e-4, 600_000
 _MOST_PAIRINGS_TRIED = 8
 
 
@@ -41,7 +42,7 @@ def auto(control: Control[Decision]) -> Claim:
     problem = problem_of(control)
     joint_search(control)
     near = control.best_cost is not None and control.best_cost.objective_s <= control.floor.value_s * (
-        1.0 + _TOLERANCE
+        1.0 + TOLERANCE
     )
     if near or (problem.mean_decides and problem.settings.max_moves is None):
         return Claim(_conclude(control))
@@ -112,7 +113,7 @@ class _Pools:
     def __init__(self, problem: ReplicaProblem, weight: NDArray[np.float64], seed: int, effort: int) -> None:
         self.work = 0
         self._problem, self._weight, self._seed, self._effort = problem, weight, seed, effort
-        self._known: dict[tuple[bytes, int], tuple[Pool | None, float]] = {}
+        self._known: dict[tuple[bytes, int], tuple[Pool, float]] = {}
 
     def solve(self, parts: list[Part], target: float, best: float) -> tuple[float, NDArray[np.int32] | None]:
         """Search every part, the heaviest first; give up where one is no better than `best`.
@@ -123,7 +124,7 @@ class _Pools:
         top, done = 0.0, []
         for part in sorted(parts, key=lambda p: -float(self._weight[p.experts].sum())):
             pool = self._pool(part, max(target, top))
-            if pool is None or pool.load.max() >= best:
+            if pool.load.max() >= best:
                 return np.inf, None
             top = max(top, float(pool.load.max()))
             done.append((part, pool))
@@ -131,22 +132,26 @@ class _Pools:
             part.write(self._problem, pool, slots)
         return top, slots
 
-    def _pool(self, part: Part, target: float) -> Pool | None:
+    def _pool(self, part: Part, target: float) -> Pool:
         from .pool_kernel import empty_pool
-        from .search_kernel import solve_pool
+        from .search_kernel import improve, solve_pool
 
         ranks = self._problem.ranks
         key = (part.experts.tobytes(), 0 if ranks.uniform else part.ranks.start)
-        pool, aimed = self._known.get(key, (None, np.inf))
-        # One that ended at its target may get lower; one that did not reach it has had its effort.
-        if pool is not None and (pool.load.max() <= target or pool.load.max() > aimed):
-            return pool
+        if key in self._known:
+            pool, aimed = self._known[key]
+            # One that ended at its target may get lower; one that did not reach it has had its effort.
+            if pool.load.max() <= target or pool.load.max() > aimed:
+                return pool
         question = part.question(self._problem, self._weight)
-        pool = empty_pool(question)
-        found, spent = solve_pool(question, pool, seeded(self._seed, part.ranks.start), target, self._effort)
+        pool, rng = empty_pool(question), seeded(self._seed, part.ranks.start)
+        found, spent = solve_pool(question, pool, rng, target, self._effort)
+        if not found:
+            fill_nearest(question, pool)
+            spent += improve(question, pool, rng, target, self._effort)
         self.work += spent
-        self._known[key] = (pool if found else None, target)
-        return pool if found else None
+        self._known[key] = (pool, target)
+        return pool
 
 
 def _offer(control: Control[Decision], slots: NDArray[np.int32]) -> Cost | None:
@@ -159,7 +164,7 @@ def _conclude(control: Control[Decision]) -> Stop:
 
 
 def _options(control: Control[Decision]) -> tuple[float, int]:
-    tolerance, effort = control.options.get("tolerance", _TOLERANCE), control.options.get("effort", _EFFORT)
+    tolerance, effort = control.options.get("tolerance", TOLERANCE), control.options.get("effort", _EFFORT)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0.0 <= tolerance < 1.0:
         raise UsageError(f"tolerance {tolerance!r} is not possible", allowed="a number from 0 up to 1")
     if isinstance(effort, bool) or not isinstance(effort, int) or not 0 < effort <= 10**12:

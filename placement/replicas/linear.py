@@ -67,7 +67,7 @@ def linear_model(problem: ReplicaProblem) -> LinearModel:
             allowed=f"up to {_MOST_VARIABLES}",
             fix="take the solver auto, or fewer slots",
         )
-    tokens = problem.tokens.sum(axis=1)
+    tokens = problem.planned.sum(axis=1)
     exact = len(tokens) <= _MOST_STEPS
     steps = tokens if exact else tokens.mean(axis=0, keepdims=True)
     c = np.arange(1, counts + 1)

@@ -11,7 +11,8 @@ import numpy as np
 from ...common.errors import UsageError
 from ..search.random import seeded
 from ..solve import solve
-from .pools import Part, current_nodes, parts_of
+from .nearest import fill_nearest
+from .pools import Part, parts_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,26 +30,22 @@ def limited(
 ) -> Iterator[NDArray[np.int32]]:
     """Yield placements that differ from the current one in at most `limit` slots, better and better.
 
-    Groups stay on their nodes; of several nodes, the busiest gets the next portion of the limit until another
-    is busier. Where the current placement holds duplicates that are forbidden, those move first.
+    First come the moves without which a rule stays broken: experts without a slot, duplicates, groups on
+    several nodes (see `nearest`). Groups then stay on their nodes; of several nodes, the busiest gets the
+    next portion of the limit until another is busier.
     """
+    from .bound_kernel import pool_bound
     from .problem import Decision
 
     assert problem.current is not None
-    begun = problem.has(Decision(problem.current))
-    if not problem.settings.duplicates and begun.max() > 1:
-        from .published import without_duplicates
-
-        if not without_duplicates(problem, begun):
-            return
+    if problem.nearest.enough > limit:
+        return
     now = problem.has(Decision(problem.current))
-    parts = parts_of(problem, current_nodes(problem))
-    from .bound_kernel import pool_bound
-
+    parts = parts_of(problem, problem.nearest.node_of)
     questions = [part.question(problem, weight, now, limit) for part in parts]
     floors = [pool_bound(q.weight, q.room, q.speed, q.most, True) for q in questions]
     target = max(floors) * (1.0 + tolerance)
-    pools = [_pool(q, part, begun) for q, part in zip(questions, parts, strict=True)]
+    pools = [_repaired(question) for question in questions]
     spent = np.array([int(pool.moved[0]) for pool in pools])
     budget, stuck = spent.copy(), np.zeros(len(parts), dtype=bool)
     portion = limit if len(parts) == 1 else max(1, limit // _PORTIONS)
@@ -107,14 +104,11 @@ def _improved(question: Question, pool: Pool, moves: int, seed: int, target: flo
     return pool
 
 
-def _pool(question: Question, part: Part, has: NDArray[np.int16]) -> Pool:
-    from .pool_kernel import empty_pool, reload
+def _repaired(question: Question) -> Pool:
+    from .pool_kernel import empty_pool
 
     pool = empty_pool(question)
-    for g, rank in enumerate(part.ranks):
-        own = has[part.experts, rank]
-        pool.slot[g, : question.room[g]] = np.repeat(np.arange(len(own)), own)
-    reload(question, pool)
+    fill_nearest(question, pool)
     return pool
 
 

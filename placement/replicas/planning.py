@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...common.errors import NothingFound, ProvenInfeasible
 from ..planning import Planned, Search, in_order, run_baselines
+from ..registry import find
 from ..result import Budget, Result, Stop
 from ..solve import solve
+from .joint import TOLERANCE
+from .layout import aligned
+from .nearest import moves_fault
 from .problem import Decision, ReplicaProblem
 
 if TYPE_CHECKING:
@@ -49,7 +53,8 @@ def plan_replicas(
     """Solve every layer's problem; results in their order.
 
     Layers are independent and run `jobs` at a time in threads. Kernels are loaded before the clock starts.
-    Baselines run as they were published, duplicates included. `on_layer` is called in this thread as layers
+    Baselines run first, as they were published, duplicates included; the solver starts from the best of them
+    under the rules. `on_layer` is called in this thread as layers
     end. When `interrupt` is set, running searches end with the best they have. Raises ProvenInfeasible where
     a layer has no placement, NothingFound where the solver finds none, and whatever `solve` raises.
     """
@@ -58,21 +63,26 @@ def plan_replicas(
         if (fault := problem.infeasible()) is not None:
             raise ProvenInfeasible(
                 f"layer {problem.layer} has no placement: {fault}",
-                fix="change the number of slots, or allow two replicas of an expert on a rank",
+                fix=_remedy(fault, problem, problems),
             )
     if problems and search.solver not in _MODELLED:
         solve(problems[0], search.solver, budget=Budget(time_s=None, iterations=1), seed=search.seed)
     # Short searches of one layer are faster one after the other than handed to threads.
     jobs = jobs if any(not p.mean_decides for p in problems) else 1
+    numbers = tuple(range(len(problems)))
+    published = [baselines(problem, search.seed, stop) for problem in problems]
+    starts = [
+        _best_allowed(problem, known, search, stop)
+        for problem, known in zip(problems, published, strict=True)
+    ]
     begun = time.perf_counter()
-    results = list(in_order(lambda k: _solve(problems[k], search, stop), tuple(range(len(problems))), jobs))
-    elapsed_s = time.perf_counter() - begun
     plans = []
-    for problem, result in zip(problems, results, strict=True):
-        plans.append(LayerPlan(result, baselines(problem, search.seed, stop), problem))
+    results = in_order(lambda k: _solve(problems[k], search, starts[k], stop), numbers, jobs)
+    for problem, known, result in zip(problems, published, results, strict=True):
+        plans.append(LayerPlan(result, known, problem))
         if on_layer is not None:
             on_layer(plans[-1])
-    return Plans(plans, elapsed_s)
+    return Plans(plans, time.perf_counter() - begun)
 
 
 def baseline(problem: ReplicaProblem, name: str, seed: int = 0) -> Result[Decision]:
@@ -97,21 +107,70 @@ def held_out_cost(problem: ReplicaProblem, decision: Decision) -> Cost | None:
     return problem.held_out.evaluate(decision) if problem.held_out is not None else None
 
 
-def _solve(problem: ReplicaProblem, search: Search, stop: threading.Event) -> Result[Decision]:
+def _best_allowed(
+    problem: ReplicaProblem, published: Mapping[str, Result[Decision]], search: Search, stop: threading.Event
+) -> Decision | None:
+    """Return the best answer of the published heuristics under the rules, by the objective; None without any.
+
+    A current placement that is good enough stays; from another, as few slots move as an answer needs.
+    """
+    if not find(problem.family, search.solver).uses_start:
+        return None
+    now = Decision(problem.current) if problem.current is not None else None
+    if now is not None and problem.check(now) is None:
+        good_enough_s = problem.lower_bound().value_s * (1.0 + TOLERANCE)
+        if problem.evaluate(now).objective_s <= good_enough_s:
+            return now
+    free = problem.settings.duplicates and problem.settings.max_moves is None
+    allowed = published if free else run_baselines(problem, search.seed, stop)
+    found = [result for result in allowed.values() if result.decision is not None]
+    best = min(found, key=lambda result: result.cost.rank, default=None)
+    if best is None or best.decision is None or problem.current is None:
+        return best.decision if best is not None else None
+    return Decision(aligned(problem, best.decision.expert_of))
+
+
+def _solve(
+    problem: ReplicaProblem, search: Search, start: Decision | None, stop: threading.Event
+) -> Result[Decision]:
     result = solve(
-        problem, search.solver, budget=search.budget, seed=search.seed, options=search.options, interrupt=stop
-    )
+        problem, search.solver, budget=search.budget, seed=search.seed, start=start, options=search.options,
+        interrupt=stop,
+    )  # fmt: skip
     if result.decision is None and stop.is_set():
         result = dataclasses.replace(
             solve(problem, "auto", budget=Budget(time_s=None, iterations=1), seed=search.seed),
             stop=Stop.INTERRUPTED,
         )
     if result.decision is None:
+        where, fix = _reason(problem, search.solver)
         raise NothingFound(
             f"solver {search.solver} found no placement of layer {problem.layer} ({result.stop})",
-            where="a published heuristic has none where its answer breaks a rule"
-            if search.solver in (*PUBLISHED, "flash_like", "replicate_everywhere")
-            else "within the budget",
-            fix="raise the budget, relax the rules, or take the solver auto",
+            where=where,
+            fix=fix,
         )
     return result
+
+
+def _remedy(fault: str, problem: ReplicaProblem, problems: Sequence[ReplicaProblem]) -> str:
+    """Return what gives a problem without a placement one, in all layers."""
+    if fault == moves_fault(problem):
+        return f"max_moves {max(p.nearest.enough for p in problems)} suffices in every layer"
+    return "change the number of slots, or allow two replicas of an expert on a rank"
+
+
+def _reason(problem: ReplicaProblem, solver: str) -> tuple[str, str]:
+    """Return why a solver may have found nothing, and what finds something."""
+    limit, near = problem.settings.max_moves, problem.nearest
+    if limit is not None and near.enough > limit:
+        where = (
+            f"at least {near.at_least} slots must move to keep the rules, {near.enough} are known to "
+            f"suffice, allowed are {limit}"
+        )
+        return where, f"max_moves {near.enough} suffices"
+    if solver in (*PUBLISHED, "flash_like", "replicate_everywhere"):
+        return (
+            "a published heuristic has none where its answer breaks a rule",
+            "take the solver auto: there is a placement",
+        )
+    return "within the budget", "raise the budget" + ("" if solver == "auto" else ", or take the solver auto")

@@ -4,13 +4,14 @@ An expert's tokens are split over its replicas, and a decode step waits for the 
 cost of a step is that rank's time, by the GPU's roofline (weights of activated experts, tokens, padded to the
 kernel's tile where asked), plus dispatch and combine over the cluster's links; where only counts are known, a
 token takes a second, so that the cost is the largest rank load in tokens. The objective is the mean over
-steps, plus `risk` standard deviations and a weight on what crosses nodes.
+steps, recorded ones or such as might come (see `unseen`), plus `risk` standard deviations and a weight on
+what crosses nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,16 +22,18 @@ from ...common.files import fingerprint
 from ..problem import Bound, Cost
 from .inputs import check_groups, current_of, largest_of_normals, tokens_of
 from .ranks import Pairings, Ranks, check_shape, pairings
+from .unseen import RECORDED, Variation, planned_steps, variation
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from ..control import Control
     from .cost_kernel import Load
+    from .nearest import Nearest
     from .rates import Rates
 
 Split = Literal["equal", "hash", "nearest", "fixed"]
-_BASELINES: tuple[str, ...] = ("linear", "eplb")
+_BASELINES: tuple[str, ...] = ("linear", "round_robin", "eplb", "snake", "flash_like")
 PART_NAMES = ("compute_s", "dispatch_s", "combine_s")
 
 
@@ -48,7 +51,9 @@ class Settings:
     - `drift`: standard deviation of the log of every expert's load against which to plan. Where experts
       drift independently, the tokens of a rank have `drift` times the root of the sum of squares of its
       experts' tokens as standard deviation; every rank's tokens are raised by that, times the mean of the
-      largest of G normal draws. 0: plan for the recorded steps as they are.
+      largest of G normal draws. 0: plan for the recorded steps as they are. None: estimated from the recorded
+      steps, which then count as far as they tell what experts have in common (see `unseen.variation`); a
+      single one tells nothing, and is planned for as it is.
     - `traffic_weight`: weight on the cross-node part of the objective: tokens that a rank gets from other
       nodes, in the mean, at the time that a token takes across.
     - `max_moves`: slots that may differ from the current placement; None: any number.
@@ -59,7 +64,7 @@ class Settings:
     duplicates: bool = False
     split: Split = "equal"
     risk: float = 0.0
-    drift: float = 0.0
+    drift: float | None = None
     traffic_weight: float = 0.0
     max_moves: int | None = None
     tile: int = 1
@@ -68,6 +73,8 @@ class Settings:
         if self.split not in ("equal", "hash", "nearest", "fixed"):
             raise UsageError(f"unknown split {self.split!r}", allowed="equal, hash, nearest, fixed")
         for name in ("risk", "drift", "traffic_weight"):
+            if name == "drift" and self.drift is None:
+                continue
             if not 0.0 <= getattr(self, name) < float("inf"):
                 raise UsageError(
                     f"{name} must be at least 0 and finite, not {getattr(self, name)!r}",
@@ -136,9 +143,22 @@ class ReplicaProblem:
         return only_load and s.split in ("equal", "hash") and s.traffic_weight == 0.0 and r.tile == 1
 
     @cached_property
+    def variation(self) -> Variation:
+        """How loads are taken to vary: as set, or as estimated."""
+        if self.settings.drift is not None:
+            return Variation(1.0, self.settings.drift)
+        return variation(self.tokens.sum(axis=1))
+
+    @property
+    def planned(self) -> NDArray[np.float64]:
+        """Tokens of the steps that the objective counts, `[S', P, E]`."""
+        return planned_steps(self.tokens, self.variation.kept)
+
+    @cached_property
     def spread(self) -> float:
         """Standard deviations of every rank's drift that the objective adds, times the drift."""
-        return self.settings.drift * largest_of_normals(self.ranks.ranks) if self.settings.drift else 0.0
+        drift = self.variation.drift
+        return drift * largest_of_normals(self.ranks.ranks) if drift else 0.0
 
     @property
     def planned_rates(self) -> Rates:
@@ -148,7 +168,7 @@ class ReplicaProblem:
     @property
     def mean_decides(self) -> bool:
         """Whether the objective is the largest mean load of a rank, and nothing else."""
-        return self.plain and len(self.tokens) == 1 and self.spread == 0.0
+        return self.plain and len(self.planned) == 1 and self.spread == 0.0
 
     @cached_property
     def weight(self) -> NDArray[np.float64]:
@@ -174,14 +194,14 @@ class ReplicaProblem:
         return place(decision.expert_of, self.ranks.rank_of, self.experts, self.ranks.ranks)
 
     def evaluate(self, decision: Decision) -> Cost:
-        """Mean step time in parts, and the objective."""
+        """Mean time of a recorded step in parts, and the objective."""
         from .cost_kernel import evaluate_steps, objective
 
         has = self.has(decision)
         parts = evaluate_steps(self.rates, self.load(self.tokens), has)
         planned = parts
-        if self.spread > 0.0:
-            planned = evaluate_steps(self.planned_rates, self.load(self.tokens), has)
+        if self.variation != RECORDED:
+            planned = evaluate_steps(self.planned_rates, self.load(self.planned), has)
         means = parts[:, :3].mean(axis=0)
         return Cost(
             total_s=float(means.sum()),
@@ -268,11 +288,21 @@ class ReplicaProblem:
             return f"nodes hold {per_node.tolist()} groups, equally many are asked for"
         return None
 
+    @cached_property
+    def nearest(self) -> Nearest:
+        """The fewest moves from the current placement to one that keeps the rules."""
+        from .nearest import nearest
+
+        return nearest(self)
+
     def infeasible(self) -> str | None:
-        """Slots against experts, overall and within nodes."""
-        return check_shape(
+        """Slots against experts, overall and within nodes; then the fewest moves against those allowed."""
+        from .nearest import moves_fault
+
+        fault = check_shape(
             self.ranks, self.experts, self.settings.groups, duplicates=self.settings.duplicates
         )
+        return fault or moves_fault(self)
 
 
 def problem_of(control: Control[Decision]) -> ReplicaProblem:
@@ -315,18 +345,27 @@ def replica_problem(
         if beside.shape[2] != tokens.shape[2]:
             raise BadInput(f"{beside.shape[2]} experts are held out, {tokens.shape[2]} profiled")
 
-    def pose(part: NDArray[np.float64], unseen: ReplicaProblem | None) -> ReplicaProblem:
+    # EPLB knows equal slots only.
+    even = len(set(ranks.room)) == 1
+    heuristics = tuple(name for name in _BASELINES if name != "eplb" or even)
+    if now is not None:
+        heuristics = (*heuristics, "current")
+
+    def pose(
+        part: NDArray[np.float64], asked: Settings, beside: ReplicaProblem | None = None
+    ) -> ReplicaProblem:
+        if asked.drift is None and len(part) == 1:
+            asked = replace(asked, drift=0.0)  # of one step nothing can be estimated
         key = fingerprint(
-            part, ranks.nodes, ranks.room, ranks.speed, tuple(rates), vars(settings), layer,
+            part, ranks.nodes, ranks.room, ranks.speed, tuple(rates), vars(asked), layer,
             "" if now is None else now,
         )  # fmt: skip
-        # EPLB knows equal slots only.
-        heuristics = _BASELINES if len(set(ranks.room)) == 1 else _BASELINES[:1]
-        if now is not None:
-            heuristics = (*heuristics, "current")
-        return ReplicaProblem(layer, ranks, part, rates, settings, now, key, unseen, baselines=heuristics)
+        return ReplicaProblem(layer, ranks, part, rates, asked, now, key, beside, baselines=heuristics)
 
-    return pose(tokens, pose(beside, None) if beside is not None else None)
+    if beside is None:
+        return pose(tokens, settings)
+    # Held-out steps are scored as they are.
+    return pose(tokens, settings, pose(beside, replace(settings, drift=settings.drift or 0.0)))
 
 
 _PAIRINGS: dict[tuple[int, int, bool], Pairings] = {}

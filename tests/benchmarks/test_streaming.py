@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
+from moeplan.benchmarks.micro import streaming
 from moeplan.benchmarks.micro.streaming import blocks, measure
 from moeplan.workload.model import load_model
 from moeplan.workload.scan import scan
@@ -34,3 +38,31 @@ def test_measuring():
     assert measured.cells(5)[0] == "nothing"
     assert measured.peak_bytes > 2**20
     assert 0 <= measured.cpu_s < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("gone",), "no folder 'gone'"),
+        ((".", "few"), "'few' is no number of tokens"),
+        ((".", "0"), "'0' is no number of tokens"),
+        ((".", "1e11"), "take 46400.0 GB"),  # 8 bytes in each of 58 layers
+    ],
+)
+def test_wrong_arguments_are_said_before_anything_is_written(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(streaming.shutil, "disk_usage", lambda folder: SimpleNamespace(free=10**12))
+    with pytest.raises(SystemExit) as ended:
+        streaming.main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_arguments_measure_a_small_trace_in_a_temporary_folder(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(streaming, "rows", lambda *job: asked.append(job) or [("what", "figure", "where")])
+    streaming.main([])
+    streaming.main([".", "1e6"])
+    assert asked == [(None, 131_072), (Path(), 1_000_000)]
+    assert "0.06 GB" in capsys.readouterr().out  # 131,072 x 464 bytes

@@ -162,6 +162,103 @@ def test_held_out_share_out_of_range(refused, plan_inputs, share):
     )
 
 
+@pytest.mark.parametrize(("share", "fix"), [("50", "0.5"), ("2.5", "0.025"), ("100", "for example 0.5")])
+def test_a_percentage_held_out_is_told_its_share(refused, plan_inputs, share, fix):
+    assert fix in refused(2, "plan", *plan_inputs, "--held-out", share)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("plan", *DEMO), ("is a solver of replicas", "moeplan plan --platform h20x32")),
+        (("partition", "--platform", "b200-hbmpim", "--model", "olmoe-1b-7b"), ("solver of replicas",)),
+    ],
+)
+def test_a_solver_of_another_family_is_told_where_it_belongs(refused, arguments, told):
+    option = "--policy" if arguments[0] == "partition" else "--solver"
+    err = refused(2, *arguments, "--trace", "gone.parquet", option, "eplb")
+    assert all(words in err for words in told)
+    assert "did you mean" not in err
+
+
+@pytest.mark.parametrize("verb", ["partition", "timeline"])
+def test_machine_and_policy_are_looked_at_before_the_trace(refused, verb):
+    asked = (verb, "--model", "olmoe-1b-7b", "--trace", "gone.parquet")
+    assert "gone.parquet" not in refused(3, *asked, "--platform", "spimoe-4x8")
+    err = refused(2, *asked, "--platform", "b200-hbmpim", "--policy", "seive")
+    assert "did you mean 'sieve'" in err
+
+
+def test_timeline_names_its_own_option(refused, world):
+    asked = ("timeline", "--model", world.model, "--platform", "b200-hbmpim", "--trace", world.trace)
+    err = refused(2, *asked, "--layer", 0)
+    assert "where:   --layer\n" in err
+
+
+def test_too_little_memory_says_what_the_least_is_of(refused, plan_inputs):
+    err = refused(3, "plan", *plan_inputs, "--memory", "1 MiB")
+    assert "--jobs 1 --steps 1 --batch 1" in err
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [("plan", "--trace"), ("plan", "--held-out"), ("stats", None), ("simulate", "--trace")],
+)
+def test_what_is_no_trace_is_recognised(refused, plan_inputs, world, tokens, tmp_path, verb, option):
+    file = archive(tmp_path / "yours.npz", tokens)
+    inputs = list(plan_inputs)
+    if option in inputs:
+        at = inputs.index(option)
+        del inputs[at : at + 2]
+    for path, told in (
+        (file, f"moeplan trace import {file} --model"),
+        (world.plan, "a plan of moeplan, no trace"),
+    ):
+        if verb == "stats":
+            err = refused(3, "trace", "stats", path)
+        else:
+            err = refused(3, verb, *inputs, option, path)
+        assert told in err
+        assert "copy it again" not in err
+
+
+def test_a_plan_in_place_of_a_trace_comes_before_the_name_of_the_output(refused, plan_inputs, world):
+    inputs = [world.plan if each == world.trace else each for each in plan_inputs]
+    err = refused(3, "plan", *inputs, "-o", world.plan)
+    assert "a plan of moeplan, no trace" in err
+
+
+def test_a_trace_in_place_of_a_plan(refused, world):
+    err = refused(3, "report", world.trace)
+    assert "no plan" in err
+    assert "fix: " in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("report", "PLAN", "-o", "r.pdf"), "r.html"),
+        (("plan", "INPUTS", "-o", "p.yaml"), "p.json"),
+        (("plan", "INPUTS", "--report", "r.md"), "r.html"),
+        (("pareto", "--model", "olmoe-1b-7b", "--svg", "p.png"), "p.svg"),
+        (("ring", "--mesh", "2x2", "--svg", "p.pdf"), "p.svg"),
+        (("bench", "scale", "--svg", "p.png"), "p.svg"),
+        (("validate", "--figure", "p.png"), "p.svg"),
+        (("reproduce", "eplb", "--report", "p.txt"), "p.html"),
+        (
+            ("trace", "synth", "--model", "olmoe-1b-7b", "--tokens", 8, "--requests", 2, "-o", "t.npz"),
+            "t.parquet",
+        ),
+        (("trace", "calibrate", "--model", "glm-5.2", "--targets", "glm-5.2", "-o", "t.json"), "t.yaml"),
+    ],
+)
+def test_outputs_named_like_something_else_are_refused(refused, plan_inputs, world, arguments, name):
+    asked: list[object] = []
+    for part in arguments:
+        asked += plan_inputs if part == "INPUTS" else [world.plan if part == "PLAN" else part]
+    assert f"fix: name it {name}" in refused(2, *asked)
+
+
 def test_unknown_solver_option(refused, plan_inputs):
     err = refused(
         2, "plan", *plan_inputs, "--solver", "ilp", "--option", "step_cluster=2", "--budget", "10it"

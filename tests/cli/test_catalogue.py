@@ -82,6 +82,26 @@ def test_a_platform_for_people_is_exact(cli):
     assert " 989 TFLOP/s " in cli("platforms", "h100").out
 
 
+def test_what_a_platform_file_leaves_out_is_called_a_default(cli, tmp_path):
+    def lines(name):
+        rows = (line.split(maxsplit=2) for line in cli("platforms", name).out.splitlines() if line.strip())
+        return {row[0]: row[1:] for row in rows if "." in row[0]}
+
+    shown = lines("spimoe-4x8")
+    assert all(len(row) == 2 for row in shown.values())  # a value and what stands for its source
+    assert shown["pim.session_s"][0] == shown["pim.input_from_bank"][0] == "off"
+    assert shown["pim.accumulators"] == ["-", "default" + shown["pim.accumulators"][1][7:]]
+    assert shown["topology.sites"][1].startswith("from the topology's shape")
+    values = answer(cli, "platforms", "spimoe-4x8")["values"]
+    assert values["pim.session_s"] == {"value": 0.0, "source": ""}
+    own = tmp_path / "own.yaml"
+    own.write_text("base: spimoe-4x8\nname: own\npim: {session: 1 us, mode_switch: 0 s}\n")
+    mine = lines(own)
+    assert mine["pim.session_s"][1].split(maxsplit=1)[1].startswith("none given")
+    assert mine["pim.mode_switch_s"][0] == "off"
+    assert " 512 MiB " in cli("platforms").out + " "
+
+
 def test_solvers_have_traits_options_and_papers(cli):
     listed = answer(cli, "solvers")
     assert listed["family"] == "channels"
@@ -113,3 +133,10 @@ def test_unknown_names_are_corrected(cli, verb):
     ended = cli(verb, "spimoe")
     assert (ended.code, ended.out) == (2, "")
     assert "fix: " in ended.err
+
+
+@pytest.mark.parametrize("command", [("models", "olmoe-1b-7b"), ("platforms", "h20")])
+def test_one_form_at_a_time(cli, command):
+    ended = cli(*command, "--json", "--yaml")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--json and --yaml" in ended.err

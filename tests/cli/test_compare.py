@@ -57,3 +57,16 @@ def test_what_cannot_be_is_refused(cli, tmp_path, more, said):
     assert result.code in (2, 3)
     assert said in result.err
     assert "Traceback" not in result.err
+
+
+def test_damaged_cells_run_again_with_one_warning(ran, cli, tmp_path):
+    folder, first = ran
+    cells = tmp_path / "cells"
+    cells.mkdir()
+    for path in (folder / "cells").iterdir():
+        (cells / path.name).write_bytes(b"")
+    again = cli(*RING, "-o", cells, "--json")
+    assert again.code == 0
+    assert again.err.count("2 damaged cells run again") == 1
+    found, before = ([row["total_s"] for row in json.loads(answer.out)["rows"]] for answer in (again, first))
+    assert found == before

@@ -50,7 +50,55 @@ def test_export_then_check(cli, world, plan, tmp_path):
     ended = cli(*asked, "--redundant", 4, "--json")
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["ok"] is True
-    assert "holds expert 0 twice" in cli(*asked).out
+    ended = cli(*asked)
+    (line,) = [line for line in ended.out.splitlines() if "duplicates" in line]
+    assert "warning" in line
+    assert "holds expert 0 twice" in line
+    assert (ended.code, "skipped" in ended.out) == (0, False)
+
+
+def findings(cli, *arguments):
+    ended = cli("check", *arguments, "--json")
+    assert ended.code == 0, ended.err
+    return {found["check"]: found for found in json.loads(ended.out)["findings"]}, ended.err
+
+
+def test_check_reads_what_the_export_says(cli, world, plan, tmp_path):
+    out = tmp_path / "map.json"
+    assert cli("export", plan, "--engine", "sglang", "--model", world.model, "-o", out).code == 0
+    asked = (out, "--engine", "sglang", "--model", world.model)
+    found, err = findings(cli, *asked)
+    assert "--ep-size 2, from map.json.moeplan.json" in err
+    assert found["sidecar"]["result"] == "ok"
+    assert found["divisibility"]["detail"] == "6 slots on each of 2 ranks"
+    found, err = findings(cli, *asked, "--ep-size", 4)
+    assert "ranks 2 there, 4 here" in found["sidecar"]["detail"]
+    assert found["sidecar"]["result"] == "warning"
+    assert err == ""
+    out.write_text(json.dumps({"physical_to_logical_map": [TRIVIAL] * 4}))
+    found, _ = findings(cli, *asked, "--ep-size", 2)
+    assert "not the one" in found["sidecar"]["detail"]
+    ended = cli("check", *asked)  # nothing is taken from the sidecar of another file
+    assert ended.code == 2
+    assert "--ep-size" in ended.err
+    for text in ("{}", "[", '{"format": "moeplan.export", "ranks": "two"}'):
+        (tmp_path / "map.json.moeplan.json").write_text(text)
+        assert cli("check", *asked).code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "engine"),
+    [
+        ("m.json", {"physical_to_logical_map": [ROW]}, "sglang"),
+        ("m.json", [[0, 1], [1, 0]], "vllm"),
+        ("m.json", {"moe_layer_count": 1, "layer_list": []}, "vllm-ascend"),
+    ],
+)
+def test_the_file_of_an_engine_is_sent_to_its_rules(cli, tmp_path, name, content, engine):
+    (tmp_path / name).write_text(json.dumps(content))
+    ended = cli("check", tmp_path / name)
+    assert ended.code == 3
+    assert f"--engine {engine}" in ended.err
 
 
 def test_export_shows_what_to_launch(cli, world, plan, tmp_path):

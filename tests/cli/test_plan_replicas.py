@@ -7,6 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from moeplan.cli.replica_text import disagreement
+from moeplan.placement.replicas.document import ReplicaPlan
+
 CLUSTER = ("--platform", "gpu-cluster", "--nodes", 2, "--ranks-per-node", 4)
 
 
@@ -84,6 +87,23 @@ def test_people_get_a_table(cli, counts, skewed, tmp_path):
     assert "balancedness" in ended.out
     assert "eplb" in ended.out
     assert "nothing was held out" in ended.err
+    for name in ("linear", "round_robin", "snake", "flash_like", "largest load"):
+        assert name in ended.out
+
+
+def test_time_and_balance_that_disagree_are_named(cli, counts, tmp_path):
+    plan = tmp_path / "p.json"
+    ask = ("plan", "--platform", "gpu-cluster", "--nodes", 1, "--ranks-per-node", 2, "--slots", 4)
+    ended = cli(*ask, "--load", counts("four", np.array([[800, 500, 100, 100]])), "-o", plan, "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["disagreement"] is None
+    # The plan has 900 on a rank, linear 1300; let linear be said to be more balanced all the same.
+    document = json.loads(plan.read_text())
+    assert document["totals"]["profile"]["total_s"] == 900.0
+    document["layers"][0]["baselines"]["linear"]["balancedness"] = 1.0
+    said = disagreement(ReplicaPlan.model_validate(document))
+    assert said is not None
+    assert "plan and linear (slower) the other way" in said
 
 
 def test_moves_are_limited_and_counted(cli, counts, skewed, planned, tmp_path):
@@ -224,6 +244,8 @@ def test_explain_tells_what_to_know(cli, planned, tmp_path):
     assert ended.code == 0, ended.err
     assert "worth it" in ended.out
     assert "ceiling" in ended.out
+    assert "largest load" in ended.out
+    assert "all windows added up" in ended.out
     matrix = np.array(json.loads((tmp_path / "traffic.json").read_text())["rank_traffic"])
     assert matrix.shape == (8, 8)
     assert matrix.sum() == pytest.approx(30_000)

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from moeplan.cli.provision import default_steps
+
 SMALL = ("--batch", 8, "--context", 4096, "--steps", 1)
 
 
@@ -38,6 +40,23 @@ def test_smallest_pools_meet_the_target(cli):
     assert (target["dies"], target["limits"]["dies"]) == (25, "memory")
 
 
+def test_a_target_below_a_pass_says_what_it_leaves_out(cli):
+    asked = ("provision", "--model", "qwen3.5-35b-a3b", *SMALL, "--union", 50.1, "--tpot-target")
+    far = cli(*asked, "1us", "--json")
+    # A pass takes 4 slices of 3 x 2048 columns of 2.5 ns, and a batch 40 of them after 1 us of attention.
+    assert "61.4 us to stream by" in far.err
+    assert "2,459 batches of 8 requests" in far.err
+    assert json.loads(far.out)["target"]["batches_under_way"] == 2459
+    near = cli(*asked, "100us")
+    assert "stream by" not in near.err
+    # 97 us of attention on six GPUs, less than the target, and 2,457.6 us: 25.5 targets.
+    assert "26 batches under way at once" in near.out
+
+
+def test_many_requests_are_counted_on_fewer_steps():
+    assert [default_steps(batch) for batch in (1, 512, 4096, 5000, 16384)] == [8, 8, 8, 6, 2]
+
+
 def test_order_of_reduction(cli):
     first, reversed_ = (
         answer(cli, "--model", "glm-5.2", *SMALL, "--union", 52, "--order", order)
@@ -63,7 +82,13 @@ def test_a_trace_is_counted(cli, world):
 def test_for_people(cli):
     ended = cli("provision", "--model", "glm-5.2", *SMALL, "--union", 52, "--tpot-target", "2ms")
     assert ended.code == 0, ended.err
-    for words in ("543 dies", "pace of the pipeline", "package D2D", "no slice fits", "smallest pools for 2 ms"):
+    for words in (
+        "543 dies",
+        "pace of the pipeline",
+        "package D2D",
+        "no slice fits",
+        "smallest pools for 2 ms",
+    ):
         assert words in ended.out
 
 
@@ -80,6 +105,8 @@ def test_same_seed_same_bytes(cli):
         (("--model", "qwen3.5-35b-a3b", *SMALL, "--platform", "rexpert-die"), 3, "no GPU for attention"),
         (("--model", "qwen3.5-35b-a3b", *SMALL, "--platform", "h20"), 3, "no near-memory dies"),
         (("--model", "qwen3.5-35b-a3b", *SMALL, "--union", 300), 2, "cannot activate 300"),
+        (("--model", "qwen3.5-35b-a3b", *SMALL, "--union", 7.9), 2, "8 to 64"),
+        (("--model", "qwen3.5-35b-a3b", "--batch", 65536, "--context", 1), 2, "--batch"),
         (("--model", "qwen3.5-35b-a3b", *SMALL, "--tpot-target", "2"), 2, "unit is missing"),
         (("--model", "qwen3.5-35b-a3b", *SMALL, "--tpot-target", "0s"), 2, "cannot be met"),
         (("--model", "qwen3.5-35b-a3b", *SMALL, "--gpus", "0"), 2, "cannot run on 0.0 GPUs"),

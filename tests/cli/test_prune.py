@@ -67,6 +67,8 @@ def test_a_table_for_people(cli, job):
     ended = cli(*job, "--alpha", 0.5)
     assert ended.code == 0
     assert "75.00%" in ended.out
+    assert "measured on held-out steps" in " ".join(ended.out.split())
+    assert "of the whole trace" in " ".join(cli(*job, "--alpha", 0.5, "--held-out", 0).out.split())
     assert "speed-up" in ended.out
 
 
@@ -87,7 +89,11 @@ def test_calibration_gives_a_front(cli, job):
     assert said["chosen"] in front
     assert said["chosen"]["kept_mass"] >= 0.7
     assert {"kept_mass", "j_s", "experts_per_token"} <= set(front[0]["held_out"])
-    assert cli(*job, "--calibrate").code == 0
+    ended = cli(*job, "--calibrate")
+    assert "--keep SHARE" in ended.out
+    assert "profile J us" in " ".join(ended.out.split())
+    assert "held-out J us" in " ".join(ended.out.split())
+    assert "--keep" not in cli(*job, "--calibrate", "--keep", 0.7).out
 
 
 def test_calibration_repeats_exactly(cli, job):

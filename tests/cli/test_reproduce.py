@@ -29,3 +29,11 @@ def test_an_unknown_source_is_corrected(cli):
     assert result.code == 2
     assert "sieve" in result.err
     assert SOURCES == ("sieve", "spimoe", "rexpert", "eplb")
+
+
+def test_what_cannot_be_made_again_is_said_with_its_reason(cli):
+    printed = " ".join(cli("reproduce", "eplb").out.split())
+    rows = json.loads(cli("reproduce", "eplb", "--json").out)["rows"]
+    missing = [row for row in rows if row["ours"] is None]
+    assert missing
+    assert all(row["note"] in printed and row["item"] in printed for row in missing)

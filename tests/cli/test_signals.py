@@ -104,3 +104,45 @@ def _drain(controller: int) -> None:
             pass
     except OSError:
         pass  # the other end is closed
+
+
+SWALLOWED = """
+import signal, time
+from moeplan.cli import signals
+signals._GRACE_S = 0.2
+with signals.stop_on_signals():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except BaseException:
+        pass  # as a library may, whose import was interrupted
+    {then}
+"""
+
+
+@pytest.mark.parametrize(
+    "then",
+    ["time.sleep(60)", "pass", "signals.keep_best_on_signals().__enter__()"],
+    ids=["on", "end", "work"],
+)
+def test_a_wish_to_stop_that_a_library_swallows_is_kept(then):
+    import subprocess
+    import sys
+
+    ended = subprocess.run(
+        [sys.executable, "-c", SWALLOWED.format(then=then)], capture_output=True, text=True, timeout=30
+    )
+    assert ended.returncode == 130
+    assert "Traceback" not in ended.stderr
+
+
+def test_signals_are_heard_before_anything_is_imported():
+    import subprocess
+    import sys
+
+    code = (
+        "import os, signal, sys; import moeplan.cli.entry as entry; "
+        "assert 'typer' not in sys.modules, 'imported too early'; "
+        "signal.raise_signal(signal.SIGINT); sys.exit(7)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (130, "")

@@ -45,6 +45,16 @@ def test_json(answer):
     assert said["hit_rate"] is not None
 
 
+def test_all_switched_off_is_what_the_switches_give(answer):
+    off = ("--no-pruning", "--partition", "none", "--no-sparse", "--no-eviction", "--no-ring")
+    said, plain = answer("--assume-weights", 0.5), answer("--assume-weights", 0.5, *off)
+    assert said["switched_off"] == plain["switched_off"]
+    assert said["switched_off"]["tpot_s"] == plain["tpot_s"] > said["tpot_s"]
+    assert said["switched_off"]["speed_up"] == plain["speed_up"]
+    # 96 GB over 4096 bytes a token and 8 requests: room for 2.9 million tokens each, 7 of 13 paragraphs stay
+    assert answer("--context", 3_500_000)["switched_off"] is None
+
+
 def test_switches(answer):
     whole = answer("--partition", "none")
     assert answer("--no-sparse", "--partition", "none")["parts"]["block_scores_s"] == 0.0
@@ -78,6 +88,11 @@ def test_table(cli, inputs):
     assert ended.code == 0
     assert all(word in ended.out for word in ("qkv_projection", "time per token", "a100-80g", "sub-batches"))
     assert "no router weights" in ended.err
+    assert "saved by overlap" in ended.out
+    assert "17 operator stages, 5 transfers over the NoC, and the head" in " ".join(ended.out.split())
+    pruned = cli("simulate", *inputs, "--steps", 2, "--profile-steps", 8, "--assume-weights", 0.5)
+    assert "of 2 experts a token" in pruned.out
+    assert "from congested channels" in pruned.out
 
 
 @pytest.mark.parametrize(
@@ -87,8 +102,10 @@ def test_table(cli, inputs):
         (("--context", 10**8), 2, "--context"),
         (("--platform", "b200-hbmpim"), 2, "--profile-steps"),
         (("--model", "qwen3-30b-a3b"), 3, "does not fit"),
+        (("--model", "qwen3.5-35b-a3b", "--context", 10**7), 3, "gated delta nets"),
         (("--baseline", "spimoe-4x8"), 3, "no GPU"),
         (("--solver", "nobody"), 2, "nobody"),
+        (("--solver", "eplb", "--trace", "MISSING"), 2, "'eplb' is a solver of replicas"),
         (("--solver", "lpt", "--plan", "PLAN"), 2, "--plan and --solver"),
         (("--no-dynamic", "--partition", "oracle"), 2, "contradict"),
         (("--no-pruning", "--k-min", 1), 2, "--k-min has no effect with --no-pruning"),

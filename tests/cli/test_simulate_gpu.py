@@ -46,6 +46,33 @@ def test_gpu_with_pim(cli, world, timing):
         assert out["tpot_s"] <= out["baseline"]["tpot_s"] * (1 + 1e-9)
 
 
+def test_what_does_not_fit_is_warned_of(cli, world):
+    """Tiny: 4 layers x 4 heads x 128 elements x 2 bytes are 4096 of a token; 64 x 10^6 of them are 262 GB."""
+    asked_for = (*asked(world, "b200-hbmpim"), "--batch", 64, "--context", 10**6)
+    ended = cli(*asked_for, "--json")
+    out = json.loads(ended.out)
+    assert out["fits"] is False
+    # Three steps; the weights are less than 10 MB.
+    assert out["memory_bytes"] == pytest.approx(64 * (10**6 + 3) * 4096, abs=1e7)
+    assert out["capacity_bytes"] == load_platform("b200-hbmpim").gpu.memory_bytes
+    assert "warning: weights and caches need 262.2 GB of the GPU" in ended.err
+    assert "2 GPUs have room" in ended.err
+    ended = cli(*asked_for, "--gpus", 2, "--json")
+    assert json.loads(ended.out)["fits"] is True
+    assert "warning" not in ended.err
+
+
+def test_what_a_rank_holds(cli, world, cluster_plan):
+    out = json.loads(cli(*asked(world, "h100x8"), "--batch", 8, "--plan", cluster_plan, "--json").out)
+    # Two slots of three layers of 3 x 256 x 128 weights, two embeddings of 1000 x 256, four layers of
+    # attention of 4 x 256 x 256, one dense layer of 512, three routers, 2 bytes each; and 1024 tokens.
+    weights = 2 * 3 * 3 * 256 * 128 + 2 * 1000 * 256 + 4 * 4 * 256 * 256 + 3 * 256 * 512 + 3 * 256 * 8
+    assert out["memory_bytes"] == 2 * weights + 1024 * 4096
+    assert out["fits"] is True
+    far = (*asked(world, "h100x8"), "--batch", 64, "--context", 10**7, "--plan", cluster_plan)
+    assert "need 327.7 GB of one of 8 GPUs" in cli(*far).err
+
+
 def test_cluster_by_a_plan(cli, world, cluster_plan):
     command = (*asked(world, "h100x8"), "--batch", 8, "--plan", cluster_plan)
     out = json.loads(cli(*command, "--json").out)
@@ -66,6 +93,7 @@ def test_cluster_by_a_plan(cli, world, cluster_plan):
     [
         ("b200-hbmpim", ["--no-ring"], 2, "--no-ring"),
         ("b200-hbmpim", ["--policy", "seive"], 2, "sieve"),
+        ("b200-hbmpim", ["--prefill-tokens", 10], 2, "--prefill-tokens"),
         ("b200-hbmpim", ["--gpus", 3, "--batch", 8], 2, "split evenly"),
         ("spimoe-4x8", ["--gpus", 2], 2, "--gpus"),
         ("h100x8", ["--batch", 8], 2, "--plan"),

@@ -95,6 +95,8 @@ def test_policies_of_the_partition_family_decide(cli, counted):
 
 def test_one_step_of_a_trace_on_two_gpus(cli, world):
     options = ("--model", world.model, *MACHINE, "--trace", world.trace, "--batch", 16, "--layer", 2)
+    assert answer(cli, *options)["step"] == 0
+    assert cli("timeline", *options).out.startswith("tiny on b200-hbmpim, layer 2, step 0\n")
     alone = answer(cli, *options, "--step", 3)
     assert (alone["layer"], alone["step"], alone["gpus"]) == (2, 3, 1)
     assert alone["expected"]["t_comm_s"] == 0.0
@@ -120,7 +122,8 @@ def test_pictures_are_written(cli, counted, tmp_path):
 def test_a_table_and_a_picture_for_people(cli, counted):
     ended = cli("timeline", *counted, "--gpu-experts", "0-1")
     assert ended.code == 0, ended.err
-    assert ended.out.startswith("2 experts on the GPU, 4 on PIM\nmax(...) = ")
+    head = "tiny on b200-hbmpim, layer 1\n2 experts on the GPU, 4 on PIM\nmax(...) = "
+    assert ended.out.startswith(head)
     assert "over max(...)" in ended.out
     assert "GPU memory" in ended.out
     assert "\x1b" not in ended.out
@@ -193,3 +196,39 @@ def test_real_layer_shows_by_how_much_the_expectation_is_too_short(cli, tmp_path
     )
     overlapped = found["timelines"][-1]
     assert overlapped["makespan_s"] - found["expected"]["t_pim_s"] > 20e-6 + 6 * 3e-6
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            ("--gpu-experts", "1", "--policy", "sieve"),
+            "--policy chooses the experts that --gpu-experts names",
+        ),
+        (("--gpu-experts", "1", "--budget", "1s"), "--budget limits nothing"),
+        (("--budget", "5s"), "--budget limits nothing"),
+        (("--policy", "no_exp", "--budget", "10it"), "--budget limits nothing"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(cli, counted, more, message):
+    ended = cli("timeline", *counted, *more)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err
+
+
+def test_a_budget_is_for_searches(cli, counted):
+    for more in (("--policy", "annealing"), ("--gpu-experts", "1", "--optimal")):
+        assert cli("timeline", *counted, *more, "--budget", "10it").code == 0
+
+
+@pytest.mark.parametrize("beyond", [0, 100_000_000])
+def test_a_step_that_the_trace_does_not_have(cli, world, beyond):
+    from moeplan.workload.stream import open_trace
+
+    steps = open_trace(world.trace).tokens // 16
+    options = ("--model", world.model, *MACHINE, "--trace", world.trace, "--batch", 16)
+    ended = cli("timeline", *options, "--step", steps + beyond)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"make {steps} steps of 16" in ended.err
+    assert f"0 to {steps - 1}" in ended.err
+    assert cli("timeline", *options, "--step", steps - 1).code == 0

@@ -40,6 +40,18 @@ def test_counts_get_no_name_of_something_else(cli, world, tmp_path, name):
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.parametrize("name", ["t.npz", "t.json"])
+def test_tokens_get_no_name_of_something_else(cli, world, tmp_path, name):
+    np.savez(tmp_path / "a.npz", experts=np.tile([1, 5], (4, 3, 1)))
+    ended = cli("trace", "import", tmp_path / "a.npz", "--model", world.model, "-o", tmp_path / name)
+    assert ended.code == 2
+    assert "name it t.parquet" in ended.err
+    assert not (tmp_path / name).exists()
+    ended = cli("trace", "import", world.trace, "--model", world.model, "-o", tmp_path / "t.parquet")
+    assert ended.code == 3
+    assert "used as it is" in ended.err
+
+
 def test_answers_become_a_trace(cli, world, tmp_path):
     stream = io.BytesIO()
     np.save(stream, np.tile(np.uint8([1, 5]), (4, 3, 1)))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from moeplan.common.errors import BadInput
-from moeplan.common.files import atomic_path, check_writable, fingerprint, read_text, write_text
+from moeplan.common.files import atomic_path, check_writable, fingerprint, read_text, require_file, write_text
 
 
 def test_write_replaces_whole(tmp_path):
@@ -93,3 +93,18 @@ def test_links_are_followed_and_devices_refused(tmp_path):
 def test_the_longest_name_can_be_written(tmp_path):
     write_text(tmp_path / ("a" * 255), "x")
     assert os.listdir(tmp_path) == ["a" * 255]
+
+
+@pytest.mark.parametrize("read", [read_text, require_file])
+def test_only_regular_files_are_opened(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe")  # to open it would wait for a writer for ever
+    for path, words in (
+        (tmp_path / "pipe", "is no regular file: it is a pipe, socket or device"),
+        ("/dev/null", "is no regular file: it is a pipe, socket or device"),
+        (tmp_path, "is no regular file: it is a folder"),
+        (tmp_path / "none", "does not exist"),
+        ("a\0b", "cannot read"),
+    ):
+        with pytest.raises(BadInput, match=words) as caught:
+            read(path, "plan")
+        assert caught.value.fix

@@ -7,7 +7,7 @@ import yaml
 from moeplan.common.errors import BadInput, UsageError
 from moeplan.hardware.gpu import Gpu
 from moeplan.hardware.nearmem import rexpert
-from moeplan.hardware.pim import Pim
+from moeplan.hardware.pim import MAX_BANKS, Pim
 from moeplan.hardware.platform import PRESETS, _key, load_platform, platform_names
 from moeplan.hardware.platforms import GpuSpec, PimSpec, RefreshSpec
 from moeplan.hardware.refresh import Refresh
@@ -233,14 +233,17 @@ def test_fingerprint_is_over_values_only(tmp_path: Path) -> None:
             "base: spimoe-4x8\ntopology: {kind: mash}",
             ["unknown topology.kind 'mash'", "did you mean 'mesh'?"],
         ),
-        ("base: spimoe-4x8\ntopology: {cols: 0}", ["topology", "cols", "greater than 0"]),
+        ("base: spimoe-4x8\ntopology: {cols: 0}", ["topology", "cols", "a whole number from 1 to 1024"]),
         ("base: spimoe-4x8\nsite: {memory: {value: 3 GB, source: 5}}", ["site.memory.source must be text"]),
         ("base: spimoe-4x8\npim: null", ["pim, site and topology need each other"]),
         ("base: spimoe-4x8\ntopology: null", ["pim, site and topology need each other"]),
-        ("base: h100\ngpu: {memory_efficiency: 1.5}", ["gpu.memory_efficiency", "less than or equal to 1"]),
+        ("base: h100\ngpu: {memory_efficiency: 1.5}", ["gpu.memory_efficiency", "from 1e-06 to 1"]),
         ("base: h100\ngpu: null", ["nothing to compute on"]),
         ("base: rexpert-die\nnearmem: {unit: {column: 128}}", ["nearmem.unit.column", "the unit is missing"]),
-        ("base: rexpert-die\nnearmem: {pool: {dies: 0}}", ["nearmem.pool.dies", "greater than 0"]),
+        (
+            "base: rexpert-die\nnearmem: {pool: {dies: 0}}",
+            ["nearmem.pool.dies", "a whole number from 1 to 1000000"],
+        ),
         (
             "base: rexpert-die\nnearmem: {core: {side: 20}}",
             ["nearmem", "side 20 is larger than a die of 16 x 20"],
@@ -274,3 +277,86 @@ def test_unknown_name() -> None:
         load_platform("spimoe")
     assert "did you mean 'spimoe-4x8'?" in caught.value.fix
     assert "b200-hbmpim" in caught.value.allowed
+
+
+HUGE = 10**30
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            f"base: spimoe-4x8\npim: {{bank_groups: {HUGE}}}",
+            "pim.bank_groups: must be a whole number from 1 to",
+        ),
+        ("base: spimoe-4x8\npim: {bank_groups: 100000000}", "pim.bank_groups: must be a whole number from 1"),
+        ("base: spimoe-4x8\npim: {ranks: 65536}", "pim: a group of 65536 x 4 x 8 banks"),
+        (f"base: spimoe-4x8\nsite: {{pseudo_channels: {HUGE}}}", "site.pseudo_channels: must be a whole"),
+        ("base: spimoe-4x8\ntopology: {rows: 1025}", "topology: rows: must be a whole number from 1 to 1024"),
+        ("base: spimoe-4x8\npim: {row: 1e300 B}", "pim.row: must be a size of 1 B to 1e+09 B"),
+        ("base: spimoe-4x8\npim: {t_rcd: 1e300 ns}", "pim.t_rcd: must be a time of 0, or 1e-15 s to 1000 s"),
+        ("base: spimoe-4x8\npim: {t_rcd: 1e-300 ns}", "pim.t_rcd: must be a time"),
+        ("base: spimoe-4x8\npim: {pu_clock: 1e300 Hz}", "pim.pu_clock: must be a frequency of 1 Hz to"),
+        ("base: spimoe-4x8\npim: {input_buffer: 1 B}", "pim: an input buffer of 1 bytes"),
+        (
+            "base: spimoe-4x8\ntopology: {link_bandwidth: 1e-300 GB/s}",
+            "link_bandwidth: must be a bandwidth of",
+        ),
+        ("base: spimoe-4x8\ntopology: {hop_latency: 1e300 ns}", "hop_latency: must be a time of"),
+        (
+            f"base: rexpert-die\nnearmem: {{unit: {{tile_tokens: {HUGE}}}}}",
+            "nearmem.unit.tile_tokens: must be",
+        ),
+        (
+            f"base: rexpert-die\nnearmem: {{unit: {{columns: {HUGE}}}}}",
+            "nearmem.unit.columns: must be a whole",
+        ),
+        (
+            "base: rexpert-die\nnearmem: {unit: {column_time: 0 s}}",
+            "nearmem.unit.column_time: must be a time",
+        ),
+        (f"base: rexpert-die\nnearmem: {{core: {{side: {HUGE}}}}}", "nearmem.core.side: must be a whole"),
+        ("base: rexpert-die\nnearmem: {pool: {gpus: 1.0e+300}}", "nearmem.pool.gpus: must be from 0.001 to"),
+        (
+            "base: rexpert-die\nnearmem: {core: {side: 1}, die: {rows: 900, cols: 900}}",
+            "cores of nearmem.die: rows x cols of a mesh must be",
+        ),
+        ("base: h100\ngpu: {memory_efficiency: 1.0e-300}", "gpu.memory_efficiency: must be from 1e-06 to 1"),
+        ("base: h100\ngpu: {peak: {bf16: 1e-300 FLOPS}}", "gpu.peak.bf16: must be a computing rate of"),
+    ],
+)
+def test_numbers_beyond_any_machine_are_refused_with_their_range(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        load_platform(write(tmp_path, text))
+    assert words in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("base", "path"),
+    [
+        ("rexpert-pool-35b", "nearmem.core.side"),
+        ("rexpert-pool-35b", "nearmem.unit.tile_tokens"),
+        ("rexpert-pool-35b", "nearmem.pool.gpus"),
+        ("spimoe-4x8", "pim.banks_per_bank_group"),
+        ("spimoe-4x8", "site.pseudo_channels"),
+        ("spimoe-4x8", "topology.rows"),
+        ("spimoe-4x8", "sram_pim.macro_groups"),
+        ("h20x32", "topology.nodes"),
+        ("h20x32", "topology.gpus_per_node"),
+        ("h20x32", "gpu.compute_efficiency"),
+    ],
+)
+def test_true_is_no_number_of_a_machine(tmp_path: Path, base: str, path: str) -> None:
+    section, *keys = path.split(".")
+    inside = "".join(f"{{{key}: " for key in keys) + "true" + "}" * len(keys)
+    with pytest.raises(BadInput) as caught:
+        load_platform(write(tmp_path, f"base: {base}\n{section}: {inside}\n"))
+    assert f"{keys[-1]}: must be a number (got True)" in caught.value.what
+
+
+def test_the_largest_group_is_timed_at_once(tmp_path: Path) -> None:
+    pim = load_platform(write(tmp_path, "base: spimoe-4x8\npim: {bank_groups: 8192}\n")).pim
+    assert pim is not None
+    assert pim.banks == MAX_BANKS == 65_536

@@ -13,6 +13,7 @@ from moeplan.hardware.units import (
     TIME,
     Dimension,
     format_bytes,
+    format_round_bytes,
     format_s,
     parse,
 )
@@ -117,6 +118,24 @@ def test_format_s(seconds: float, text: str) -> None:
 )
 def test_format_bytes(size: float, text: str) -> None:
     assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0.0, "0 B"),
+        (1024.0, "1.024 kB"),  # exact in four digits
+        (3e9, "3 GB"),
+        (62.5e9, "62.5 GB"),
+        (2.0**29, "512 MiB"),  # 536.871 MB
+        (2.0**30, "1 GiB"),
+        (180 * 2.0**30, "180 GiB"),
+        (1.5 * 2.0**20, "1.5 MiB"),
+        (123_456_789.0, "123.5 MB"),  # round in neither
+    ],
+)
+def test_format_round_bytes(size: float, text: str) -> None:
+    assert format_round_bytes(size) == text
 
 
 @settings(deadline=None, derandomize=True)

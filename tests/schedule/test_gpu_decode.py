@@ -65,6 +65,14 @@ def test_memory():
     assert not gpu_decode(MODEL, PLATFORM, COUNTS, [100_000, 1]).fits
 
 
+def test_states_do_not_grow_with_the_context():
+    """Qwen3.5-35B: 10 layers of 2 x 512 elements of a token, 30 of 32 states of 128 x 128."""
+    model = load_model("qwen3.5-35b-a3b")
+    run = gpu_decode(model, PLATFORM, np.zeros((1, 1, 256), dtype=np.int32), CONTEXTS)
+    kept = 400 * 20_480 + 2 * 62_914_560
+    assert run.memory_bytes == pytest.approx(model.routed_bytes + model.other_bytes + kept, rel=1e-12)
+
+
 def test_dense_and_shared_blocks():
     """DeepSeek-V2-Lite: one dense layer of 10944, two shared experts of 1408 in 26 others, none routed."""
     model = load_model("deepseek-v2-lite")

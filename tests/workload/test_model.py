@@ -204,7 +204,7 @@ def test_model_file(tmp_path):
         ('["1", "2-3"]', '["1", "1-2"]', "names a layer twice"),
         ('["1", "2-3"]', "[]", "moe_layers is empty"),
         ("dense_intermediate_size: 16", "", "'dense_intermediate_size' is missing"),
-        ("experts: 6", "experts: 0", "experts: Input should be greater than 0"),
+        ("experts: 6", "experts: 0", "experts: must be a whole number from 1 to 32767 (got 0)"),
         ("head_dim: 4", "v_head_dim: 4", "'head_dim' is missing"),
         ("layers: 4", "layers: four", "layers: Input should be a valid integer"),
         ("vocab_size: 10", "vocab_size: 10\nshared_experts: 1", "'shared_intermediate_size' is missing"),
@@ -232,3 +232,29 @@ def test_ranges_that_cannot_be_meant(text):
 
     with pytest.raises(ValueError, match=re.escape(repr(text))):
         expand_layers(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (
+            "vocab_size: 10",
+            f"vocab_size: {10**30}",
+            "vocab_size: must be a whole number from 1 to 1000000000",
+        ),
+        ("experts: 6", "experts: 1.0e+300", "experts: must be a whole number from 1 to 32767"),
+        (
+            "head_dim: 4",
+            f"head_dim: {10**30}",
+            "attention.head_dim: must be a whole number from 0 to 1000000",
+        ),
+        ("layers: 4", "layers: 100001", "layers: must be a whole number from 1 to 100000"),
+        ("top_k: 2", "top_k: true", "top_k: must be a number (got True)"),
+        ('["1", "2-3"]', "[2, 3, true]", "moe_layers.2: must be a number (got True)"),
+        ("vocab_size: 10", "vocab_size: 10\nweight_bytes: 1.0e-300", "weight_bytes: must be from 0.01 to 8"),
+    ],
+)
+def test_numbers_beyond_any_model_are_refused_with_their_range(tmp_path, old, new, complaint):
+    with pytest.raises(BadInput) as error:
+        load_model(write(tmp_path, MODEL_FILE.replace(old, new)))
+    assert complaint in error.value.what

@@ -11,6 +11,7 @@ from ..counts import CountLoad, read_counts
 from ..model import MoEModel
 from ..trace import RoutingTrace
 from .arrays import read_arrays, read_count_array, read_plain
+from .kinds import kind_of
 
 Format = Literal["arrays", "sglang", "vllm", "tensorrt-llm"]
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
@@ -27,6 +28,9 @@ def read_recording(
 
     Raises UsageError where the format takes one file only, BadInput for faulty files.
     """
+    for path in map(Path, paths):
+        if kind_of(path) == "trace":
+            raise BadInput(f"{str(path)!r} is a Parquet file", fix="a trace of moeplan is used as it is")
     format = format if format is not None else guess(paths)
     if format == "sglang" and not all(Path(path).suffix in (".json", ".jsonl") for path in paths):
         from .sglang import read_sglang

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from ...common.errors import BadInput
 from ...common.spec import read_mapping
 from ..model import MoEModel
-from ..model_file import build_model
+from ..model_file import MOST_LAYERS, build_model
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ _FAMILIES: Final[Mapping[str, _Family]] = MappingProxyType(
         "qwen3_vl_moe": _QWEN,
     }
 )
+#: More than any whole number of a configuration; ranges of layers are listed, so they end much earlier.
+_MOST: Final = 1_000_000_000
 _SWITCH: Final = "switch_transformers"
 _TYPE_BYTES: Final[Mapping[str, float]] = MappingProxyType(
     {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0, "float8_e4m3fn": 1.0}
@@ -75,6 +77,13 @@ class _Config:
             )
         if isinstance(value, bool) or not isinstance(value, int):
             raise BadInput(f"{self.where}: key {key!r} must be a whole number, not {value!r}")
+        most = MOST_LAYERS if "layers" in key else _MOST
+        if not 0 <= value <= most:
+            raise BadInput(
+                f"{self.where}: key {key!r} is out of range",
+                allowed=f"whole numbers from 0 to {most}",
+                fix="use the config.json of the checkpoint as it is",
+            )
         return value
 
     def items(self, key: str) -> list[Any]:

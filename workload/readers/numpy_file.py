@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import BadInput
+from ...common.files import require_file
+from .kinds import WORDS, kind_of
 
 
 def read_archive(path: Path, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -42,11 +44,14 @@ def decode_array(content: bytes, where: str) -> NDArray[Any]:
 
 
 def _open(path: Path, kind: str) -> Any:
+    require_file(path)
     try:
         return np.load(path, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise BadInput(f"{str(path)!r} does not exist", fix="check the path") from error
     except Exception as error:  # numpy, zipfile and zlib answer damage with many kinds
+        found = kind_of(path)
+        if found not in (None, "archive", "array", "counts"):
+            fix = "a trace is named with --trace" if found == "trace" else "name a file that numpy wrote"
+            raise BadInput(f"{str(path)!r} is {WORDS[found]}, not {kind}", fix=fix) from error
         raise BadInput(f"{str(path)!r} is not {kind}", fix="copy it again, or save it anew") from error
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import BadInput
+from ...common.files import require_file
 
 _KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -39,6 +40,7 @@ _LARGEST_HEADER: Final = 100_000_000  # the format's own limit
 def read_safetensors(path: str | Path) -> dict[str, NDArray[Any]]:
     """Read all tensors. Raises BadInput where the file is missing, cut, or not what its header says."""
     path = Path(path)
+    require_file(path)
     try:
         content = path.read_bytes()
     except OSError as error:

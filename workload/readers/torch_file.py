@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...common.errors import BadInput, MissingLibrary
+from ...common.files import require_file
 
 _SAFE_TORCH: Final = (2, 6)  # before it, the weights-only guard could be walked around (CVE-2025-32434)
 _INSTALL: Final = "pip install 'moeplan[torch]'"
@@ -23,8 +24,7 @@ def load_torch_file(path: str | Path) -> Any:
     missing, damaged, or holds anything else.
     """
     path = Path(path)
-    if not path.is_file():
-        raise BadInput(f"{str(path)!r} does not exist", fix="check the path")
+    require_file(path)
     torch = _torch(path)
     try:
         return _plain(torch.load(path, map_location="cpu", weights_only=True), torch)

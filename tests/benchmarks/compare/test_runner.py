@@ -117,3 +117,28 @@ def test_unknown_instance_is_corrected():
 
 def test_family_is_the_first_part_of_the_name():
     assert Instance("ring/x", "small", lambda: None).family == "ring"
+
+
+def test_damaged_cells_run_again(tmp_path):
+    store = Store(tmp_path)
+    solvers = ("snake", "row_major", "annealing", "exact")
+    cells = [Cell(RING, solver, 0, None, 50) for solver in solvers]
+    for cell in cells:
+        store.write(Finished(cell, Outcome("ok", objective_s=1.0), "1"))
+    paths = [tmp_path / f"{cell.key}.parquet" for cell in cells]
+    paths[0].write_bytes(b"")
+    paths[1].write_bytes(paths[1].read_bytes()[:100])
+    paths[2].write_bytes(paths[3].read_bytes())  # whole, but another cell's
+    assert store.missing(cells) == store.damaged == cells[:3]
+    assert [found.cell for found in store.finished(cells)] == cells[3:]
+    found, seen = go(cells[:2], store)
+    assert [f.outcome.status for f in found] == ["ok", "ok"]
+    assert [f.cell for f in seen] == cells[:2]
+    assert store.missing(cells[:2]) == store.damaged == []
+
+
+def test_a_folder_in_place_of_a_cell_is_named(tmp_path):
+    (tmp_path / f"{SNAKE.key}.parquet").mkdir()
+    with pytest.raises(BadInput, match=f"{SNAKE.key}.parquet' is no regular file") as caught:
+        Store(tmp_path).missing([SNAKE])
+    assert "remove it or move it away" in caught.value.fix

@@ -8,7 +8,7 @@ import pytest
 
 from moeplan.benchmarks.compare.best_known import BestKnown
 from moeplan.benchmarks.compare.cell import Cell, Finished, Outcome
-from moeplan.benchmarks.compare.statistics import PROFILE_AT, behind, profiles, rows, standings
+from moeplan.benchmarks.compare.statistics import PROFILE_AT, behind, profiles, rows, shown, standings
 
 
 def done(instance, solver, seed, objective, held_out=None, bound=0.0, status="ok"):
@@ -86,3 +86,8 @@ def test_profiles_count_missing_scores_as_never():
 
 def test_behind_names_where_ours_is_not_first():
     assert behind(rows(CELLS, {})) == ["channels/a: auto is 20.00% behind"]
+
+
+def test_scores_have_the_unit_of_their_family():
+    assert shown("channels/law-b32", 2.5e-4) == "250.00 us"
+    assert shown("replicas/16e-20s-4r", 811_524.75) == "811,525 tokens"

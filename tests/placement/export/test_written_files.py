@@ -14,9 +14,9 @@ from moeplan.placement.export.engines import (
     export_counts,
     export_layout,
     find_engine,
-    sidecar_path,
 )
 from moeplan.placement.export.layout import Deployment, Layout, layout_of
+from moeplan.placement.export.sidecar import sidecar_path
 from moeplan.workload.counts import CountLoad
 from moeplan.workload.model import load_model
 

@@ -112,3 +112,17 @@ def test_what_does_not_belong_together(platform):
     for home in ([0] * 7, [0] * 7 + [128], [-1] * 8, [0.0] * 8):
         with pytest.raises(BadInput, match="channel ids"):
             partition_layer(model, platform, layout="ep", home=home)
+
+
+@pytest.mark.parametrize("experts", [-1, 65, 1.5, True, "3", 10**12])
+def test_a_number_of_experts_is_a_part_of_the_model(platform, experts):
+    with pytest.raises(UsageError, match="is no number of experts of deepseek-v2-lite") as caught:
+        partition_layer(load_model("deepseek-v2-lite"), platform, experts=experts)
+    assert caught.value.allowed == "whole numbers from 0 to 64"
+
+
+@pytest.mark.parametrize("batch", ["3", -1, float("nan"), True, 10**400])
+def test_a_batch_that_cannot_be_is_called_tokens(platform, batch):
+    posed = partition_layer(load_model("deepseek-v2-lite"), platform)
+    with pytest.raises(BadInput, match="batch must be a finite number of tokens of at least 0"):
+        posed.problem(np.ones(64, dtype=np.int64), batch=batch)

@@ -236,3 +236,29 @@ def test_threads_split_while_another_observes(layer):
         finally:
             done.set()
         observer.result()
+
+
+@pytest.mark.parametrize("counts", [[2**62, 2**62], [2**62, 2**62, 2**62, 2**62], [2**44], [-(2**62)]])
+def test_split_refuses_counts_that_do_not_add_up_in_any_form(layer, counts):
+    tokens = np.zeros(len(layer.home), dtype=np.int64)
+    tokens[: len(counts)] = counts
+    online = OnlinePartition(layer)
+    for form in (tokens, tokens.tolist()):
+        for batch in (None, 4.0):
+            with pytest.raises(BadInput, match=r"too large to add up|negative"):
+                online.split(form, batch=batch)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"attention_s": None}, "attention_s must be a finite time"),
+        ({"comm_s": True}, "comm_s must be a finite time"),
+        ({"comm_s": 10**400}, "comm_s must be a finite time"),
+        ({"batch": "3"}, "batch must be a finite number of tokens"),
+        ({"batch": -1}, "batch must be a finite number of tokens"),
+    ],
+)
+def test_split_says_which_number_cannot_be(layer, more, words):
+    with pytest.raises(BadInput, match=words):
+        OnlinePartition(layer).split(np.ones(len(layer.home), dtype=np.int64), **more)

@@ -36,8 +36,10 @@ def problem(
     current: object = None,
     **settings: object,
 ) -> ReplicaProblem:
+    """Pose a question, on the recorded steps as they are where nothing else is said."""
+    asked = Settings(**{"drift": 0.0, **settings})
     return replica_problem(
-        counts, Ranks(nodes, room, speed), rates=rates, settings=Settings(**settings), held_out=held_out,
+        counts, Ranks(nodes, room, speed), rates=rates, settings=asked, held_out=held_out,
         current=current,
     )  # fmt: skip
 

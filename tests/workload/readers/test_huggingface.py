@@ -187,3 +187,15 @@ def test_broken_json_and_empty_folder(tmp_path):
     (tmp_path / "config.json").unlink()
     with pytest.raises(BadInput, match="does not exist"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("num_hidden_layers", 10**30), ("first_k_dense_replace", -(10**12)), ("vocab_size", 10**30)],
+)
+def test_numbers_beyond_any_model_are_refused_before_layers_are_listed(tmp_path, key, value):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIGS["qwen3-30b-a3b"], key: value}))
+    with pytest.raises(BadInput, match=f"key '{key}' is out of range") as caught:
+        load_model(path)
+    assert "whole numbers from 0 to" in caught.value.allowed
