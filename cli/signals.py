@@ -12,8 +12,6 @@ from typing import NoReturn
 
 EXIT_INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
 #: Seconds after which a program that was told to stop, and has not, is ended. The exit is raised wherever the
 #: program happens to be: inside an import it may be caught, or leave a lock that is waited for for ever.
 _GRACE_S = 5.0

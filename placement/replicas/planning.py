@@ -54,9 +54,9 @@ def plan_replicas(
 
     Layers are independent and run `jobs` at a time in threads. Kernels are loaded before the clock starts.
     Baselines run first, as they were published, duplicates included; the solver starts from the best of them
-    under the rules. `on_layer` is called in this thread as layers
-    end. When `interrupt` is set, running searches end with the best they have. Raises ProvenInfeasible where
-    a layer has no placement, NothingFound where the solver finds none, and whatever `solve` raises.
+    under the rules. `on_layer` is called in this thread as layers end. When `interrupt` is set, running
+    searches end with the best they have. Raises ProvenInfeasible where a layer has no placement, NothingFound
+    where the solver finds none, and whatever `solve` raises.
     """
     search, stop = search or Search(), interrupt or threading.Event()
     for problem in problems:
